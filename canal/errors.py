@@ -40,7 +40,7 @@ from __future__ import annotations
 import copy
 import enum
 import sys
-from typing import Any
+from typing import Any, Final
 
 __all__ = [
     "LostReason",
@@ -199,6 +199,16 @@ class LostReason(enum.Enum):
     """Something between two events is missing: a log, or the end of one."""
     UNREACHABLE = "unreachable"
     """The source cannot be asked for it: a GTID set without gtid_mode, say."""
+
+
+#: How to go on without what is lost, when a cursor is stored and when none is: a cursor wins over ``start``.
+GO_ON_AT_CURSOR: Final = (
+    'Set on_lost="latest" and copy the tables anew once it streams, or set on_lost="earliest" to accept the gap. start= counts '
+    "only without a stored cursor: unsubscribe() deletes it."
+)
+GO_ON_AT_START: Final = (
+    'Set start="latest" and copy the tables anew once it streams, or set start="earliest" to accept the gap.'
+)
 
 
 class PositionLostError(ServerError):

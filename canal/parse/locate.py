@@ -15,7 +15,15 @@ import attrs
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.binlog import event_layout as layout
 from canal.binlog.event_types import ANONYMOUS_GTID, GTID, GTID_TAGGED
-from canal.errors import AuthenticationError, ConnectionLostError, LostReason, PositionLostError, SourceError
+from canal.errors import (
+    GO_ON_AT_CURSOR,
+    GO_ON_AT_START,
+    AuthenticationError,
+    ConnectionLostError,
+    LostReason,
+    PositionLostError,
+    SourceError,
+)
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry
 from canal.parse.connect import Link, name_of
@@ -71,7 +79,9 @@ class Locator:
 
     def count_lost(self, error: PositionLostError) -> None:
         """Give up without a policy for it, or where no position was found yet."""
-        if self.position() is None or self._options.on_lost == "fail":
+        is_first = self.position() is None
+        if is_first or self._options.on_lost == "fail":
+            error.remedy = f"{error.remedy} {GO_ON_AT_START if is_first else GO_ON_AT_CURSOR}".strip()
             raise error
         connection = self._link.connection
         is_of_files = connection is not None and not connection.identity
@@ -117,8 +127,7 @@ class Locator:
                 f"{connection.identity}",
                 reason=LostReason.OTHER_SERVER,
                 position=start,
-                remedy="Journals of two servers do not compare, and it has neither a GTID set nor a time: copy the tables "
-                'anew and start from "latest" or "earliest".',
+                remedy="Journals of two servers do not compare, and it has neither a GTID set nor a time.",
             )
         if how is How.OLDEST:
             assert position is not None
@@ -189,7 +198,6 @@ class Locator:
             if whole:
                 raise PositionLostError(
                     f"{where}, and its log does not go back to the time of that position", position=position,
-                    remedy='Copy the tables anew and start from "latest" or "earliest", or set on_lost.',
                 )  # fmt: skip
             self._alarms.tell(
                 AlarmKind.POSITION,
@@ -315,7 +323,6 @@ def _check_purged(connection: FullConnection, position: Position) -> None:
         raise PositionLostError(
             f"{connection.identity} has reset its log: {position.journal} is gone, and {found}",
             reason=LostReason.DIVERGED, position=position,
-            remedy='Copy the tables anew and start from "latest" or "earliest".',
         )  # fmt: skip
 
 
@@ -388,7 +395,6 @@ def _at_oldest(connection: FullConnection, position: Position, start: Position) 
     raise PositionLostError(
         f"{position.journal} was purged, and {start.journal} begins with a transaction without a GTID: nothing tells whether "
         "there were others between", position=position,
-        remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
     )  # fmt: skip
 
 

@@ -207,7 +207,6 @@ class FakeLog:
             if oldest.executed:
                 raise PositionLostError(
                     "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
-                    remedy='Start from "earliest".',
                 )  # fmt: skip
             position = self._position(oldest.name, oldest.first, oldest.executed, 0)
         if position.gtid and self._setup.gtid and not position.incarnation:
@@ -268,7 +267,6 @@ class FakeLog:
                 return number, (0 if journal.first == 4 else self._first_event(journal)), wanted
         raise PositionLostError(
             "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
-            remedy='Start from "earliest".',
         )  # fmt: skip
 
     def lacking(self, wanted: Any) -> str:

@@ -336,7 +336,6 @@ def test_a_log_that_is_begun_anew_under_the_reader_is_another_one(tmp_path: Path
         with pytest.raises(PositionLostError, match="begun anew") as caught:
             connection.read(1.0)
     assert caught.value.reason is LostReason.DIVERGED
-    assert caught.value.remedy
 
 
 def test_a_rotation_and_a_purge_at_once_are_no_new_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -602,9 +601,8 @@ def test_a_time_to_which_the_log_does_not_reach_back_is_lost(tmp_path: Path, ser
             assert connection.resolve(Position(timestamp=1_001_000)).journal == "binlog.000002"
             with pytest.raises(
                 PositionLostError, match=r"no log from before 1970-01-01 00:16:40 UTC.*binlog\.000002, begun .* to binlog\.000004"
-            ) as caught:
+            ):
                 connection.resolve(Position(timestamp=1_000_000))
-    assert "earliest" in caught.value.remedy
 
 
 def test_a_time_with_a_journal_stays_within_it(tmp_path: Path, log_of_three: Any) -> None:

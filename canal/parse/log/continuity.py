@@ -19,11 +19,8 @@ from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.log.events import Format, check_format, parse_format
 from canal.position import Position, journal_key
 
-_GAP_REMEDY = (
-    'Put back what is missing, or choose on_lost="earliest", which goes on behind the gap: copy the tables anew then, for '
-    "what was in it is not delivered."
-)
-_RESET_REMEDY = 'The log was reset, or is that of another server: copy the tables anew and start from "latest" or "earliest".'
+_GAP_REMEDY = "Put back what is missing."
+_RESET_REMEDY = "The log was reset, or is that of another server."
 
 
 def incarnation_of(description: bytes) -> str:

@@ -135,7 +135,6 @@ def first_to_scan(
                 f"{source} has no log from before {_utc(position.timestamp)}: it has {names[0]}, begun {_utc(time * 1000)}, "
                 f"to {names[-1]}",
                 position=position,
-                remedy='Start from "earliest" to accept the gap.',
             )
         return max(number - 1, 0)
     return len(names) - 1

@@ -306,7 +306,7 @@ class LocalBinlogConnection(FullConnection):
             raise PositionLostError(
                 f"there is no file {position.journal or '(no name)'} in {self._source.path}; it has {names[0]} to {names[-1]}",
                 position=position,
-                remedy='Restore the file, or start from "earliest" to accept the gap.',
+                remedy="Restore the file.",
             )
         reader = _open_first(journals[names.index(position.journal) :], max(position.offset, layout.FIRST))
         size = reader.size
@@ -463,7 +463,6 @@ class LocalBinlogConnection(FullConnection):
                 f"{reader.path} {'is gone, and no later file is there' if is_there is None else 'is another file now'}: "
                 "the log was begun anew while it was read",
                 reason=LostReason.DIVERGED,
-                remedy='Start from "earliest" to read the new log from its beginning.',
             )
 
     def _lacks_successor(self, reader: _JournalReader) -> bool:
@@ -573,7 +572,7 @@ def _open_first(journals: list[Path], start: int) -> _JournalReader:
             f"there is no {journals[0]}, which belongs to the log",
             reason=LostReason.GAP,
             behind=behind,
-            remedy='Restore the file, or start from a later one, or set on_lost="earliest", to accept the gap.',
+            remedy="Restore the file.",
         ) from error
 
 

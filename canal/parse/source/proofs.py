@@ -100,7 +100,7 @@ class Proofs:
             f"{self._source.address} has lost what was read of its log: {why}",
             reason=LostReason.DIVERGED,
             position=position,
-            remedy="Its log was reset, or it was restored: copy the tables anew and start from \"latest\" or \"earliest\".",
+            remedy="Its log was reset, or it was restored.",
         )
 
 

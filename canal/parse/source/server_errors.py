@@ -45,8 +45,7 @@ class Asked(Protocol):
     def user(self) -> str: ...
 
 
-_ANEW: Final = 'copy the tables anew and start from "latest", or from "earliest" to accept the gap.'
-_OTHER_LOG: Final = "The server lost the end of its log, or is not the one that the position was made on: " + _ANEW
+_OTHER_LOG: Final = "The server lost the end of its log, or is not the one that the position was made on."
 _NO_EVENT: Final = "No event of that log begins at that offset, or it is damaged there: start from the begin of a transaction."
 _GRANT: Final = "As an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%';"
 _NEW_PASSWORD: Final = (
@@ -84,14 +83,14 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
     Meaning("server id twice", During.DUMP, (), r"same server_uuid/server_id|same server_id", ServerError,
             "Another replica or reader uses our server id {server_id}: give each a server_id of its own."),
     Meaning("log purged", During.DUMP, (), r"could not find first log file|could not open log file", PositionLostError,
-            "That log was purged or removed: " + _ANEW, LostReason.PURGED),
+            "That log was purged or removed.", LostReason.PURGED),
     Meaning("log removed", During.DUMP, (13, 29), r"", PositionLostError,
-            "That log was removed, or the server may not read it: put it back, or " + _ANEW, LostReason.PURGED),
+            "That log was removed, or the server may not read it: put it back.", LostReason.PURGED),
     Meaning("log reset", During.DUMP, (), r"could not find next log", PositionLostError,
-            "The logs were reset or removed while they were read: " + _ANEW, LostReason.PURGED),
+            "The logs were reset or removed while they were read.", LostReason.PURGED),
     Meaning("GTIDs purged", During.DUMP, (),
             r"purged required binary logs|purged binary logs containing gtids|could not find gtid state", PositionLostError,
-            "Transactions that were not read yet are in no log any more: " + _ANEW, LostReason.PURGED),
+            "Transactions that were not read yet are in no log any more.", LostReason.PURGED),
     Meaning("GTIDs not in the log", During.DUMP, (1945, 1951, 1955), r"", PositionLostError, _OTHER_LOG,
             LostReason.DIVERGED),
     Meaning("GTIDs not in the log, by text", During.DUMP, (),
