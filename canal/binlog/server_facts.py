@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol
 
 import attrs
@@ -20,7 +20,8 @@ Feature = Literal[
     "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys", "heartbeats",
     "hides_functional_keys", "in_place_alters", "json_checks", "keeps_key_order",
     "label_charsets", "logs_explicit_defaults", "may_count_years", "members_apart", "read_only_transactions", "row_events",
-    "row_metadata", "row_periods", "savepoints_logged", "show_binary_log_status", "time_limit", "transactions_logged",
+    "row_metadata", "row_periods", "savepoints_logged", "show_binary_log_status", "show_replica_status", "time_limit",
+    "transactions_logged",
     "unique_constraints", "virtual_values", "wide_labels", "wide_varchar_becomes_text", "wide_varchar_may_become_text",
 ]  # fmt: skip
 
@@ -97,6 +98,8 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "generated_keys": {"mysql": (8, 0, 30)},
     # The new name of SHOW MASTER STATUS.
     "show_binary_log_status": {"mysql": (8, 2)},
+    # The new name of SHOW SLAVE STATUS.
+    "show_replica_status": {"mysql": (8, 0, 22)},
 }
 
 #: A setting that shows the keys which a server with "generated_keys" made by itself: they are in the log all the same.
@@ -137,6 +140,11 @@ class Release:
         return "SHOW BINARY LOG STATUS" if self.has("show_binary_log_status") else "SHOW MASTER STATUS"
 
     @property
+    def replica_query(self) -> str:
+        """The statement that shows from which servers it replicates."""
+        return "SHOW REPLICA STATUS" if self.has("show_replica_status") else "SHOW SLAVE STATUS"
+
+    @property
     def time_query(self) -> str:
         """The statement that tells the time in UTC: microseconds where it can, else the whole seconds that are over."""
         return "SELECT UTC_TIMESTAMP(6)" if self.has("fractions") else "SELECT UTC_TIMESTAMP()"
@@ -152,6 +160,8 @@ class ServerFacts(Release):
     has_checksums: bool
     full_images: bool
     logs_cascades: bool
+    #: All settings that were asked for.
+    settings: dict[str, str] = attrs.field(factory=dict, eq=False, repr=False)
 
 
 class Asked(Protocol):
@@ -166,8 +176,10 @@ class Asked(Protocol):
 _VARIABLES: Final = (
     "log_bin", "server_id", "server_uuid", "server_uid", "hostname", "port", "binlog_format", "gtid_mode",
     "binlog_checksum", "binlog_row_image", "binlog_row_metadata", "version", "version_comment", "innodb_native_foreign_keys",
-    "binlog_storage_engine",
+    "binlog_storage_engine", "wsrep_on", "wsrep_gtid_mode",
 )  # fmt: skip
+#: Those that decide whether a server logs what it applies as a replica.
+OF_REPLICAS: Final = ("log_replica_updates", "log_slave_updates", "gtid_slave_pos", "gtid_binlog_state")
 
 
 #: Runs a query and gives its rows.
@@ -182,7 +194,7 @@ def read_release(ask: Ask) -> Release:
 
 def read_server(ask: Ask, source: Asked) -> ServerFacts:
     """Ask a server for its settings; refuses those under which no change can be seen."""
-    names = ", ".join(f"'{name}'" for name in _VARIABLES)
+    names = ", ".join(f"'{name}'" for name in (*_VARIABLES, *OF_REPLICAS))
     rows = ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     found = {str(row[0]).lower(): str(row[1]) for row in rows}
     if found.get("log_bin", "OFF").upper() not in ("ON", "1"):
@@ -207,13 +219,22 @@ def read_server(ask: Ask, source: Asked) -> ServerFacts:
         release.flavor,
         release.version,
         identity=_identity(found, release.is_mariadb),
-        has_gtids=release.is_mariadb or found.get("gtid_mode", "OFF").upper() == "ON",
+        has_gtids=found.get("gtid_mode", "OFF").upper() == "ON" if not release.is_mariadb else not numbers_alone(found),
         full_metadata=found.get("binlog_row_metadata", "").upper() == "FULL" and release.has("label_charsets"),
         has_checksums="binlog_checksum" in found,
         full_images=found.get("binlog_row_image", "FULL").upper() == "FULL",
         # MySQL has it since 9.6; there OFF means that the SQL layer carries out cascades, which logs them.
         logs_cascades=found.get("innodb_native_foreign_keys", "").upper() == "OFF",
+        settings=found,
     )
+
+
+def numbers_alone(settings: Mapping[str, str]) -> bool:
+    """Return whether a server is a node of a Galera cluster whose nodes number their transactions each for itself.
+
+    One GTID then names a transaction of each node, so a position in another node's log is found by content.
+    """
+    return settings.get("wsrep_on", "").upper() == "ON" and settings.get("wsrep_gtid_mode", "OFF").upper() != "ON"
 
 
 def _identity(found: dict[str, str], is_mariadb: bool) -> str:

@@ -35,7 +35,7 @@ def look(config: InstanceConfig, keeps_progress: bool) -> Iterator[tuple[str, Fi
     for member, one in (config.members() or {"": config}).items():
         for part, server in (("source", one.source), ("standby", one.standby)):
             if isinstance(server, MySQLSource):
-                yield from tried(f"{member} {part}".strip(), preflight.look, server)
+                yield from tried(f"{member} {part}".strip(), preflight.look, server, one.table_filter())
     if config.ha is not None:
         yield from tried("zookeeper", _zookeeper, config.ha, config.destination)
     if isinstance(config.meta, FileMeta):

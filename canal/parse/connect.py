@@ -8,11 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from canal._util.threads import OwnThread
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, ConnectionLostError
+from canal.filter import TableFilter
+from canal.parse import first_look
 from canal.parse.source.mysql import draw_server_id
 from canal.parse.source.protocol import FullConnection, Source, SourceTeller, complete, teller
 from canal.position import Position
@@ -30,7 +33,9 @@ class Link:
     another source is taken.
     """
 
-    def __init__(self, sources: list[tuple[Source, str | Position]], destination: str, alarms: AlarmDesk) -> None:
+    def __init__(
+        self, sources: list[tuple[Source, str | Position]], destination: str, alarms: AlarmDesk, tables: TableFilter | None = None
+    ) -> None:
         self.sources = sources
         self._tellers = [teller(source) for source, _ in sources]
         self.active = 0
@@ -46,6 +51,8 @@ class Link:
         self.changed = threading.Condition(self.lock)
         self._destination = destination
         self._alarms = alarms
+        self._tables = tables or TableFilter()
+        self._has_looked = False
 
     def stop(self) -> None:
         with self.lock:
@@ -80,10 +87,25 @@ class Link:
         return self.sources[1 - self.active][0] if len(self.sources) > 1 else None
 
     def open_probe(self, timeout: float) -> tuple[Source, Callable[[], Any]]:
-        """The source that is read now, and how to open a session for queries whose answers take ``timeout`` s at most."""
+        """The source that is read now, and how to open a session for queries whose answers take ``timeout`` s at most.
+
+        The first call also looks at the standby, and raises an alarm if it cannot be switched to.
+        """
+        if not self._has_looked:
+            self._has_looked = True
+            self._look_at(self.other_source)
         source = self.source
         told = teller(source)
         return source, lambda: told.open_probe(timeout) or _Reconnect(source)
+
+    def _look_at(self, standby: Source | None) -> None:
+        if standby is None:
+            return
+        try:
+            with closing(complete(standby.connect())) as connection:
+                first_look.warn_unlogged(connection, f"the standby {name_of(standby)}", self._tables, self._alarms)
+        except CanalError as error:  # a ConfigError too
+            self._alarms.tell(AlarmKind.FAILOVER, f"the standby {name_of(standby)} cannot be used: {error}", "standby")
 
     def switch(self, reason: str = "by hand") -> bool:
         """Go on at the other source, if it answers; False and an alarm when it does not, or there is none.
@@ -98,7 +120,7 @@ class Link:
             other.connect().close()
         except CanalError as error:  # a ConfigError too: TLS files that are not there
             self._alarms.tell(
-                AlarmKind.FAILOVER, f"no switch to {name_of(other)} ({reason}): it does not answer either: {error}", "no switch"
+                AlarmKind.FAILOVER, f"no switch to {name_of(other)} ({reason}): {error}", "no switch"
             )
             return False
         with self.lock:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Final
 
+from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import SourceError
 from canal.filter import FieldFilter, TableFilter, split_patterns
 from canal.parse.source.protocol import FullConnection
@@ -50,6 +51,21 @@ def warn(
         return
     for text in found:
         log.warning("[%s] %s: %s", destination, address, text)
+
+
+def warn_unlogged(connection: FullConnection, address: str, tables: TableFilter, alarms: AlarmDesk) -> None:
+    """Raise an alarm for changes that pass the filter and that the server's settings keep out of its log."""
+    for one in connection.unlogged:
+        of_databases = one.only or one.ignored
+        names = (connection.table_names() or ()) if of_databases else ()
+        missing = [".".join(name) for name in names if one.lacks(name[0]) and tables.accepts(*name)]
+        about = f"{address} does not log all changes: {one.text}"
+        if missing:
+            about += f"; the filter takes {len(missing)} such tables, the first of them {missing[0]}"
+        if missing or not of_databases:
+            alarms.tell(AlarmKind.MISSING, f"{about}. {one.remedy}", f"unlogged at {address}: {one.setting}")
+        else:
+            log.warning("[%s] %s. %s", alarms.destination, about, one.remedy)
 
 
 def unmatched(wanted: Sequence[tuple[str, str, TableFilter]], names: Sequence[Name]) -> Iterator[str]:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from canal._util.ownership import claim
 from canal._util.threads import OwnThread
@@ -66,6 +67,11 @@ _LOG_CHECKS = 30
 #: What a server says that is switched to gtid_mode=OFF under a dump by GTID set.
 _GTIDS_OFF = re.compile("anonymous transaction when auto_?position", re.IGNORECASE)
 
+_NO_ROWS: Final = (
+    ": delivered as a statement, its rows are not in the log. Let the application that sets binlog_format in its session use "
+    "ROW, and copy the tables anew."
+)
+
 
 class ParserRun:
     """Keeps a source connected and drives its events through the decoder into the sink.
@@ -91,7 +97,7 @@ class ParserRun:
         self._finished = finished
         self.alarms = AlarmDesk(options.alarm)
         self.alarms.reset(destination)
-        self.link = Link(options.sources, destination, self.alarms)
+        self.link = Link(options.sources, destination, self.alarms, options.tables)
         self._locator = Locator(options, owner, self.link, destination, self.alarms, resume)
         schema = partial(self.alarms.tell, AlarmKind.SCHEMA)
         self._follower = SchemaFollower(options.history, schema, lambda: owner.oldest(), options.tables.accepts)
@@ -108,7 +114,7 @@ class ParserRun:
         self._cascades = CascadeWatch(self._resolver.delivers, missing)
         self._logs_cascades = False
         self.decoder = self._follower.decoder = BinlogDecoder(
-            self._resolver.resolve, self._classify, self._resolver.wants, self._table_changed, self._deliver,
+            self._resolver.resolve, self._classify, self._wants, self._table_changed, self._deliver,
             options.piece_bytes, options.piece_entries, self._read_again, options.inflated_bytes,
         )  # fmt: skip
         self.decoder.destination = self._resolver.destination = destination
@@ -294,6 +300,7 @@ class ParserRun:
             return
         self.progress.connected(connection)
         self.link.reached[connection.identity] = self.link.source
+        first_look.warn_unlogged(connection, name_of(self.link.source), self._options.tables, self.alarms)
         self._locator.same_as = None
         position = self._locator.locate(connection)
         executed = self._locator.executed(connection, position)
@@ -390,7 +397,6 @@ class ParserRun:
             raise PositionLostError(
                 f"{name_of(self.link.source)} has reset its log while {position.journal} was read: {why}",
                 reason=LostReason.DIVERGED, position=position,
-                remedy='Copy the tables anew and start from "latest" or "earliest".',
             )  # fmt: skip
 
     def _check_end(self, connection: FullConnection, events: Sequence[bytes]) -> None:
@@ -434,6 +440,14 @@ class ParserRun:
                     AlarmKind.MISSING,
                     f"foreign keys cannot be read, so cascades that the log does not hold stay unknown: {error}",
                 )
+
+    def _wants(self, statement: Statement) -> Statement | None:
+        wanted = self._resolver.wants(statement)
+        if wanted is not None and wanted.kind == "dml":
+            tables = ", ".join(f"{schema}.{table}" for schema, table in wanted.tables) or "unknown tables"
+            text = f"statement-format change of {tables} at {self.decoder.journal}:{self.decoder.offset}{_NO_ROWS}"
+            self.alarms.tell(AlarmKind.MISSING, text, f"statement {tables}")
+        return wanted
 
     def _classify(self, sql: str, schema: str, *, sql_mode: int, flavor: str) -> Statement:
         statement = classify(sql, schema, sql_mode=sql_mode, flavor=flavor)

@@ -12,7 +12,7 @@ import pytest
 
 import canal
 from canal.parse.connect import Link
-from canal.testing import FakeBinlog
+from canal.testing import FakeBinlog, _serve
 from tests.support.stand_ins import Address, Pair
 
 
@@ -613,3 +613,27 @@ def test_a_start_anywhere_is_moved_to_the_begin_of_a_transaction(flavor: str) ->
             if offset % 7 == 0:
                 wanted = [one for first in (10, 20, 30) if first >= begins[begin] for one in range(first, first + 3)]
                 assert following.ids(len(wanted)) == wanted
+
+
+def test_a_switch_between_galera_nodes_that_number_alone_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With wsrep_gtid_mode=OFF one GTID names a transaction of each node: the contents tell the position."""
+    told = _serve.variables_of
+    monkeypatch.setattr(_serve, "variables_of", lambda fake: told(fake) | {"wsrep_on": "ON", "wsrep_gtid_mode": "OFF"})
+    seconds = iter(range(1_700_000_000, 1_800_000_000))
+    now = next(seconds)
+    nodes = [FakeBinlog("mariadb", uuid=f"node{number}", clock=lambda: now) for number in (1, 2)]
+    tables = [node.table("shop", "t", "id INT PRIMARY KEY") for node in nodes]
+    nodes[1].table("other", "t", "id INT PRIMARY KEY").insert({"id": 0}, {"id": 1})  # from here on its numbers are others
+    with nodes[0].serve() as first, nodes[1].serve() as second:
+        sources = [canal.MySQLSource(host=one.host, port=one.port) for one in (first, second)]
+        with Following(source=sources[0], standby=sources[1], start="latest") as following:
+            for number in range(1, 6):
+                now = next(seconds)
+                for table in tables:
+                    table.insert({"id": number})
+            assert following.ids(5) == [1, 2, 3, 4, 5]
+            now = next(seconds)
+            tables[1].insert({"id": 6})
+            assert following.instance.switch()
+            assert following.ids(1) == [6]
+            assert following.alarm("behind the same transactions")

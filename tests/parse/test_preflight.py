@@ -21,3 +21,10 @@ def test_settings_of_mariadb_12_3(values: dict[str, str], level: str, remedy: st
 
     assert (found.what, found.level) == (next(iter(values)), level)
     assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(("mode", "level"), [("OFF", "warning"), ("ON", "ok")])
+def test_settings_of_a_galera_node_name_its_gtids(mode: str, level: str) -> None:
+    (found,) = settings({"wsrep_on": "ON", "wsrep_gtid_mode": mode})
+
+    assert (found.what, found.level) == ("wsrep_gtid_mode", level)

@@ -14,6 +14,7 @@ import canal
 from canal.parse.log.events import parse_tagged_gtid, parse_xa_prepare
 from canal.parse.log.scan import TransactionScan
 from canal.testing import FakeBinlog, _encode
+from tests.support.instances import instance_of
 from tests.support.parsing import chained, decoded, everything, started
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -204,7 +205,7 @@ def sealed(kind: int, body: bytes) -> bytes:
     return event + struct.pack("<I", zlib.crc32(event))
 
 
-def test_load_data_is_delivered_as_a_statement_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_load_data_is_delivered_as_a_statement_and_counted() -> None:
     """T47"""
     fake = FakeBinlog()
     with fake.transaction() as transaction:
@@ -218,10 +219,25 @@ def test_load_data_is_delivered_as_a_statement_and_counted(caplog: pytest.LogCap
 
     assert entry.row_change.sql == "LOAD DATA INFILE 'x' INTO TABLE orders"
     assert (entry.header.schema, entry.header.table, entry.event_type.name) == ("shop", "orders", "INSERT")
-    assert "its rows are not in the log" in caplog.text
     for size in range(19, 45):
         with pytest.raises(canal.DecodeError):
             decoded([*events[:at], sealed(18, load[19:size]), *events[at + 1 :]])
+
+
+def test_a_statement_that_changes_rows_raises_an_alarm() -> None:
+    alarms: list[str] = []
+    fake = FakeBinlog()
+    with instance_of(fake, filter=r"shop\..*", alarm=lambda _, text: alarms.append(text)) as instance:
+        instance.subscribe()
+        for database in ("other", "shop"):
+            with fake.transaction() as transaction:
+                transaction.query("UPDATE t SET a = 1", database)
+        message = instance.get(10, timeout=10)
+        assert [entry.sql for entry in message.entries if entry.sql] == ["UPDATE t SET a = 1"]
+
+    (alarm,) = alarms
+    assert alarm.startswith("statement-format change of shop.t at ")
+    assert "its rows are not in the log" in alarm
 
 
 # -- tagged GTIDs (T30) --------------------------------------------------------------------------------------------------

@@ -104,11 +104,6 @@ class Statements:
         entry.first_row = max(txn.row_count, assembly.skip)
         if statement.kind == "dml":
             decoder.statement_count += 1
-            log.warning(
-                "[%s] statement-format change of %s at %s:%d: delivered as a statement, its rows are not in the log",
-                decoder.destination, ", ".join(f"{s}.{t}" for s, t in statement.tables) or "unknown tables",
-                decoder.journal, start,
-            )  # fmt: skip
         if is_alone:
             decoder.finish_with(entry)
         elif txn.row_count < assembly.skip:

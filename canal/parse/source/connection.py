@@ -18,6 +18,7 @@ from canal.parse.source.protocol import Description, FullConnection, Start
 from canal.parse.source.seek import Seek
 from canal.parse.source.session import QuerySession
 from canal.parse.source.stream import DumpStream
+from canal.parse.source.unlogged import Unlogged
 from canal.position import Position
 from canal.schema import TableSchema
 
@@ -76,6 +77,11 @@ class MySQLConnection(FullConnection):
     def warnings(self) -> list[str]:
         """What an operator should know about the position from which it streams."""
         return self._dump.warnings
+
+    @property
+    def unlogged(self) -> Sequence[Unlogged]:
+        """Changes that are missing from the server's log."""
+        return self._login.unlogged
 
     @property
     def known(self) -> list[tuple[int, int, int]]:

@@ -6,16 +6,18 @@ import logging
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from canal.binlog.server_facts import Release, ServerFacts, read_server
-from canal.errors import AuthenticationError, ConnectionLostError
+from canal.binlog.server_facts import Ask, Release, ServerFacts, read_server
+from canal.errors import AuthenticationError, ConnectionLostError, ServerError
 from canal.parse.source import _pymysql
 from canal.parse.source.packets import COM_REGISTER_SLAVE, register_packet
 from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run, try_to_set
+from canal.parse.source.unlogged import Unlogged, unlogged
 
 if TYPE_CHECKING:
     from canal.parse.source.mysql import MySQLSource
@@ -35,6 +37,8 @@ class Login:
 
     #: What the server says of itself; known once ``open`` is through.
     server: ServerFacts
+    #: Changes that are missing from its log; known as ``server`` is.
+    unlogged: Sequence[Unlogged] = ()
 
     def __init__(self, source: MySQLSource, server_id: int, replica_uuid: str) -> None:
         self._source = source
@@ -89,7 +93,8 @@ class Login:
     def _prepare(self, login: Any) -> ServerFacts:
         try:
             server = read_server(partial(run, login), self._source)
-            run(login, server.status_query)  # tells a missing REPLICATION CLIENT now rather than later
+            status = run(login, server.status_query)  # tells a missing REPLICATION CLIENT now rather than later
+            self._check_logging(server, status, partial(run, login))
             self._set_up(login, server)
             # Registering tells a missing REPLICATION SLAVE, and shows us in SHOW REPLICAS.
             _pymysql.command_ok(login, COM_REGISTER_SLAVE, register_packet(self._server_id))
@@ -97,6 +102,13 @@ class Login:
         except (_pymysql.DriverError, OSError) as error:
             raise query_error(error, self._source, "set up replication") from error
         return server
+
+    def _check_logging(self, server: ServerFacts, status: list[tuple[Any, ...]], ask: Ask) -> None:
+        """Refuse a server whose log lacks changes of any table."""
+        self.unlogged = list(unlogged(server, server.settings, status[0] if status else (), ask))
+        for one in self.unlogged:
+            if one.is_fatal:
+                raise ServerError(f"{self._source.address} does not log all changes: {one.text}", remedy=one.remedy)
 
     def _set_up(self, login: Any, server: ServerFacts) -> None:
         period = int(self._source.heartbeat_interval * 1e9)

@@ -80,6 +80,8 @@ class ServerLogs:
         return self._at(journal, layout.FIRST, purged)
 
     def _mariadb_gtid(self, journal: str, offset: int) -> str:
+        if not self._server.has_gtids:
+            return ""
         found = self.rows("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))[0][0]
         return str(found or "")
 
@@ -115,7 +117,6 @@ class ServerLogs:
                 f"{self._source.address} has purged transactions that were not read yet: "
                 f"{shortened(str(missing))}; {self.span()}",
                 position=start,
-                remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
             )
 
     def check_journal(self, start: Position) -> Position:
@@ -147,9 +148,7 @@ class ServerLogs:
 
     def no_log(self, position: Position) -> PositionLostError:
         return PositionLostError(
-            f"{self._source.address} has no log {position.journal}; {self.span()}",
-            position=position,
-            remedy='Copy the tables anew and start from "latest", or from "earliest" to accept the gap.',
+            f"{self._source.address} has no log {position.journal}; {self.span()}", position=position
         )
 
     def or_gtids(self, remedy: str) -> str:

@@ -6,12 +6,15 @@ Never changes anything, and reads no row of a table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from canal._util.findings import Finding
-from canal.errors import ServerError
+from canal.binlog.server_facts import OF_REPLICAS, numbers_alone
+from canal.errors import ServerError, SourceError
+from canal.filter import TableFilter
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.session import QuerySession
+from canal.parse.source.unlogged import unlogged
 
 _DAY: Final = 86_400
 #: Rows events of that size no MariaDB sends in one piece.
@@ -19,12 +22,15 @@ _LARGEST_EVENT: Final = 1 << 30
 _VARIABLES: Final = (
     "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options", "binlog_checksum",
     "binlog_expire_logs_seconds", "expire_logs_days", "gtid_mode", "innodb_native_foreign_keys", "server_id",
-    "binlog_storage_engine", "binlog_row_event_fragment_threshold",
+    "wsrep_on", "wsrep_gtid_mode", "binlog_storage_engine", "binlog_row_event_fragment_threshold",
 )  # fmt: skip
 
 
-def look(source: MySQLSource) -> list[Finding]:
-    """What was found, in the order in which it matters.
+def look(source: MySQLSource, tables: TableFilter | None = None) -> list[Finding]:
+    """Return what was found, in the order in which it matters.
+
+    Args:
+        tables: the filter of the destination, if there is one.
 
     Raises:
         AuthenticationError: the login is refused.
@@ -32,10 +38,13 @@ def look(source: MySQLSource) -> list[Finding]:
     """
     session = QuerySession(source)
     try:
-        names = ", ".join(f"'{name}'" for name in _VARIABLES)
+        names = ", ".join(f"'{name}'" for name in (*_VARIABLES, *OF_REPLICAS))
         rows = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})", doing="look at its settings")
         values = {str(name).lower(): str(value) for name, value in rows}
-        return [*settings(values), *_retention(values), _privileges(session), _cascades(session, values), _tls(session)]
+        return [
+            *settings(values), *_logging(session, values, tables or TableFilter()), *_retention(values), _privileges(session),
+            _cascades(session, values), _tls(session),
+        ]  # fmt: skip
     finally:
         session.close()
 
@@ -77,6 +86,8 @@ def settings(values: Mapping[str, str]) -> Iterator[Finding]:
             "Turn gtid_mode on, step by step.",
         ),
     )  # fmt: skip
+    if values.get("wsrep_on", "").upper() == "ON":
+        yield _of_galera(values)
     for name, is_good, level, text, remedy in checks:
         value = values.get(name)
         if value is None:  # a release that does not have it; of MariaDB GTIDs are always there
@@ -85,6 +96,37 @@ def settings(values: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(name, "ok", value)
         else:
             yield Finding(name, level, f"is {value or 'empty'}: {text}", remedy)
+
+
+def _of_galera(values: Mapping[str, str]) -> Finding:
+    if not numbers_alone(values):
+        return Finding("wsrep_gtid_mode", "ok", "ON")
+    text = "is OFF: a GTID names another transaction on each node, so a position is found by its contents after a failover."
+    return Finding("wsrep_gtid_mode", "warning", text, "Set wsrep_gtid_mode=ON, and one wsrep_gtid_domain_id, on every node.")
+
+
+def _logging(session: QuerySession, values: Mapping[str, str], tables: TableFilter) -> Iterator[Finding]:
+    """Compare what the server applies with what it logs."""
+
+    def ask(sql: str) -> list[tuple[Any, ...]]:
+        return session.rows(sql, doing="ask what it logs")
+
+    try:
+        status = ask(session.release.status_query)
+        found = {one.setting: one for one in unlogged(session.release, values, status[0] if status else (), ask)}
+        names = session.table_names() if any(one.only or one.ignored for one in found.values()) else []
+    except SourceError as error:
+        yield Finding("logging", "warning", f"cannot be looked at: {error.message}")
+        return
+    of_replica = next((name for name in OF_REPLICAS if name in values), "")
+    for setting in filter(None, (of_replica, "binlog_do_db", "binlog_ignore_db")):
+        one = found.get(setting)
+        if one is None:
+            yield Finding(setting, "ok", values.get(setting) or "empty")
+            continue
+        missing = next((".".join(name) for name in names if one.lacks(name[0]) and tables.accepts(*name)), "")
+        text = one.text + (f"; the filter takes such tables, the first of them {missing}" if missing else "")
+        yield Finding(setting, "error" if one.is_fatal else "warning", f"{text}.", one.remedy)
 
 
 def _retention(values: Mapping[str, str]) -> Iterator[Finding]:
@@ -133,7 +175,7 @@ def _cascades(session: QuerySession, values: Mapping[str, str]) -> Finding:
 
 
 def _tls(session: QuerySession) -> Finding:
-    ((_, cipher),) = session.rows("SHOW STATUS LIKE 'Ssl_cipher'", doing="look at the connection")
-    if cipher:
-        return Finding("tls", "ok", f"encrypted with {cipher}")
+    found = session.rows("SHOW STATUS LIKE 'Ssl_cipher'", doing="look at the connection")  # a server without TLS has none
+    if found and found[0][1]:
+        return Finding("tls", "ok", f"encrypted with {found[0][1]}")
     return Finding("tls", "warning", "the connection is not encrypted.", "Let the server have a certificate; ssl_mode=VERIFY_CA.")

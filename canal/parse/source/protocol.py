@@ -16,6 +16,7 @@ import attrs
 from canal.parse.schema.alter import TableState
 from canal.parse.schema.cascades import ForeignKey
 from canal.parse.source.information_schema import Accepts, accept_all
+from canal.parse.source.unlogged import Unlogged
 from canal.position import Position
 from canal.schema import TableSchema
 from canal.status import SourceEnd
@@ -245,6 +246,11 @@ class StreamTeller(Protocol):
     @property
     def warnings(self) -> Sequence[str]:
         """What an operator should know about the position from which it streams."""
+        return ()
+
+    @property
+    def unlogged(self) -> Sequence[Unlogged]:
+        """Changes that are missing from the source's log, because of its settings."""
         return ()
 
     @property
