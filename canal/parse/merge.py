@@ -173,7 +173,7 @@ class Merge:
         with self._changed:
             if not was_open:  # else it was counted with its first piece
                 self.late += bisect_left(times, (self._latest, 0))
-                self._latest = max(self._latest, times[-1][0])
+            self._latest = max(self._latest, times[-1][0])
             lane.time = times[-1][0]
             self._give_back(lane, is_open=is_open)
 

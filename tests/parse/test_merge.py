@@ -106,6 +106,28 @@ def test_what_a_heartbeat_has_waved_through_and_comes_after_all_is_late_and_not_
     group.stop()
 
 
+def test_a_transaction_before_the_end_of_one_that_passed_in_pieces_is_late() -> None:
+    group = Group("ab")
+    group.said["b"] = 100.0
+    group.goes(group.give(Piece("a", 10, is_end=False)), 10)
+    group.goes(group.give(Piece("a", 13)), 10, 13)
+
+    group.goes(group.give(Piece("b", 11)), 10, 13, 11)
+
+    assert group.merge.late == 1
+    group.stop()
+
+
+def test_a_transaction_before_one_that_a_restart_goes_on_with_is_late() -> None:
+    group = Group("ab", torn="a")
+    group.goes(group.give(Piece("a", 13)), 13)
+
+    group.goes(group.give(Piece("b", 11)), 13, 11)
+
+    assert group.merge.late == 1
+    group.stop()
+
+
 def test_a_member_keeps_the_order_of_its_log_where_its_clock_was_set_back() -> None:
     group = Group("ab")
 
