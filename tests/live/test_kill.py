@@ -32,10 +32,10 @@ def start_child(server: ThrowawayServer, directory: Path, schema: str) -> subpro
 @pytest.mark.every_line
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_or_acked_twice_when_the_process_is_killed(
-    line: Line, own_server: ThrowawayServer, tmp_path: Path, full_size: bool
+    line: Line, own_server: ThrowawayServer, tmp_path: Path, full_size: bool, thorough: bool
 ) -> None:
     """T8"""
-    kills = (200 if full_size else 10) if line.is_main else (20 if full_size else 3)
+    kills = (200 if full_size else 10 if thorough else 4) if line.is_main else (20 if full_size else 3)
     rng = random.Random(7)
     load = Load(own_server, "load", seed=7, pause=0.01)
     load.setup()

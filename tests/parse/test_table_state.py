@@ -83,6 +83,7 @@ def test_databases_that_come_and_go_leave_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("flavor", "metadata"), [("mysql", "FULL"), ("mariadb", "NO_LOG")])
 def test_a_hundred_thousand_tables_leave_nothing(full_size: bool, flavor: Any, metadata: Any) -> None:
