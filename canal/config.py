@@ -129,7 +129,7 @@ def check_shared(meta: MetaManager, *histories: SchemaHistory | None) -> None:
     if any(type(history) is FileHistory for history in histories):
         raise ConfigError(
             "with ha each process must see what the others have followed of tables, and FileHistory is one process's own",
-            remedy="Use canal.ZooKeeperHistory, which a config with ha has by default.",
+            remedy="Use canal.parse.ZooKeeperHistory, which a config with ha has by default.",
         )
 
 
@@ -166,11 +166,11 @@ class Member:
 
 @attrs.frozen
 class Group:
-    """Several sources in one store, as ``source`` of an :class:`canal.InstanceConfig`: what makes a :class:`canal.GroupParser`.
+    """Several sources in one store, as ``source`` of an :class:`canal.InstanceConfig`.
 
     Args:
         members: by the names by which cursors know them.
-        order, idle_after, stalled_after, on_stalled: see :class:`canal.GroupParser`.
+        order, idle_after, stalled_after, on_stalled: see :class:`canal.parse.GroupParser`.
     """
 
     members: Mapping[str, Member] = attrs.field(validator=_check_members)

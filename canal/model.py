@@ -241,7 +241,7 @@ class Entry:
         header: journal, offset, time, schema, table, GTID.
         rows, json_diffs(): the changed rows, decoded each time they are asked for; ``header.row_count`` counts them undecoded.
         row_change: the same in canal's terms, and the text of a statement.
-        position: where to resume behind it; in a :class:`canal.GroupParser` a position for each of its members.
+        position: where to resume behind it; in a :class:`canal.parse.GroupParser` a position for each of its members.
         member: which of them it is of.
         transaction: the one it belongs to, shared by its entries.
         is_ddl, is_end: whether it is a statement that changes a schema, or ends its transaction.
@@ -355,7 +355,7 @@ class Entry:
 
     @property
     def group(self) -> Any:
-        """How the members of a :class:`canal.GroupParser` stand; None outside of a group."""
+        """How the members of a :class:`canal.parse.GroupParser` stand; None outside of a group."""
         return None if self.rare is None else self.rare.group
 
     @group.setter
@@ -433,7 +433,7 @@ class Entry:
 
     @property
     def member(self) -> str:
-        """The member of a :class:`canal.GroupParser` that it is of; "" outside of a group."""
+        """The member of a :class:`canal.parse.GroupParser` that it is of; "" outside of a group."""
         return "" if self.group is None else self.group.member
 
     def move(self, transaction: Transaction, offset: int) -> None:

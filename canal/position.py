@@ -98,7 +98,7 @@ class Position:
 
     It is named in up to three ways, the best known one counts: by GTID set, by journal (binlog file) and
     offset, or only by time (which a connection's ``resolve`` turns into a concrete one). That of a
-    :class:`canal.GroupParser` has nothing but ``members``: one position for each of its sources.
+    :class:`canal.parse.GroupParser` has nothing but ``members``: one position for each of its sources.
     """
 
     journal: str = attrs.field(default="", validator=_is_text)

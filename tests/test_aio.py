@@ -27,7 +27,7 @@ def filled(count: int = len(ROWS), *, ends: bool = True) -> FakeBinlog:
     return fake
 
 
-def config(fake: FakeBinlog, meta: canal.MetaManager | None = None, **options: Any) -> canal.InstanceConfig:
+def config(fake: FakeBinlog, meta: canal.meta.MetaManager | None = None, **options: Any) -> canal.InstanceConfig:
     return canal.InstanceConfig(destination="shop", source=fake, start="earliest", meta=meta or canal.MemoryMeta(), **options)
 
 
@@ -106,7 +106,7 @@ def test_flat_iteration() -> None:
 def test_what_the_instance_raises_is_raised() -> None:
     async def main() -> None:
         async with AsyncInstance(canal.Instance(config(filled()))) as instance:
-            with pytest.raises(canal.NotSubscribedError):
+            with pytest.raises(canal.errors.NotSubscribedError):
                 await instance.get_without_ack()
             await instance.subscribe()
             with pytest.raises(canal.BatchError):

@@ -203,7 +203,7 @@ def test_what_stops_the_parser_is_told_at_each_start() -> None:
         for row in range(4):
             orders.insert({"id": 4 * number + row})
         fake.error_after(8, 1234, "a fault of the server")
-        with instance, pytest.raises(canal.ServerError):
+        with instance, pytest.raises(canal.errors.ServerError):
             instance.subscribe()
             for _ in range(10):
                 instance.get_without_ack(timeout=60)
@@ -228,8 +228,8 @@ def test_alarms_may_come_from_several_threads() -> None:
 def test_each_switch_is_told_and_a_missing_standby_once_whatever_the_reason_says() -> None:
     told: list[Any] = []
     source, standby = FakeBinlog(server_id=1), FakeBinlog(server_id=2)
-    both = canal.BinlogParser(source, standby=standby, alarm=lambda destination, text: told.append(text))
-    alone = canal.BinlogParser(source, alarm=lambda destination, text: told.append(text))
+    both = canal.parse.BinlogParser(source, standby=standby, alarm=lambda destination, text: told.append(text))
+    alone = canal.parse.BinlogParser(source, alarm=lambda destination, text: told.append(text))
 
     assert [both.switch("test") for _ in range(4)] == [True] * 4
     assert [alone.switch(f"{number} heartbeats failed") for number in range(50)] == [False] * 50

@@ -34,9 +34,9 @@ def test_the_places_of_a_parser_are_its_positions(former: str) -> None:
 
 
 def test_the_places_of_a_store_are_its_readers() -> None:
-    with pytest.warns(DeprecationWarning, match=r"canal\.ReaderStatus now"):
-        assert canal.PlaceStatus is canal.ReaderStatus
-    store = canal.StoreStatus(*range(8), 0.5, readers={1: canal.ReaderStatus(3, 5)})
+    with pytest.warns(DeprecationWarning, match=r"canal\.status\.ReaderStatus now"):
+        assert canal.PlaceStatus is canal.status.ReaderStatus
+    store = canal.status.StoreStatus(*range(8), 0.5, readers={1: canal.status.ReaderStatus(3, 5)})
     with pytest.warns(DeprecationWarning, match=r"StoreStatus\.readers"):
         assert store.places == store.readers
     status = canal.InstanceStatus("test", canal.State.STOPPED, 0.0, None, (), store, None, None)

@@ -85,7 +85,7 @@ UNKNOWN: list[tuple[Callable[[], object], str, str]] = [
     (lambda: canal.connect(FakeBinlog(), xyzzy=1), "InstanceConfig has no option 'xyzzy'", "It has alarm, "),
     (lambda: canal.MySQLSource(hots="db"), "MySQLSource has no option 'hots'", "Did you mean host?"),
     (lambda: canal.MySQLSource(passwd="S3cret"), "MySQLSource has no option 'passwd'", "Did you mean password?"),
-    (lambda: canal.ParserOptions(sourec=1), "ParserOptions has no option 'sourec'", "Did you mean source?"),
+    (lambda: canal.parse.ParserOptions(sourec=1), "ParserOptions has no option 'sourec'", "Did you mean source?"),
     (lambda: canal.Rule(table="x"), "Rule has no option 'table'", "Did you mean tables?"),
     (lambda: canal.Retry(time=1), "Retry has no option 'time'", "Did you mean times?"),
 ]
@@ -118,7 +118,7 @@ TAKES_TEXT: list[tuple[Callable[[Any], object], str]] = [
     (lambda wrong: canal.Retry(first=str(wrong)), "first of Retry must be a number of more than 0"),  # type: ignore[arg-type]
     (lambda wrong: canal.Retry(times=str(wrong)), "times of Retry must be a number of at least 0"),  # type: ignore[arg-type]
     (lambda wrong: canal.Server(wrong or 5), "configs of a Server are several|a Server is made of"),
-    (lambda wrong: canal.MemoryStore(str(wrong)), "a store needs room"),  # type: ignore[arg-type]
+    (lambda wrong: canal.store.MemoryStore(str(wrong)), "a store needs room"),  # type: ignore[arg-type]
 ]
 
 

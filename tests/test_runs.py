@@ -115,7 +115,7 @@ class RestartingHook(canal.Hook):
             self._restart()
 
 
-class RestartingSink(canal.EntrySink):
+class RestartingSink(canal.sink.EntrySink):
     def __init__(self, restart: Restart) -> None:
         super().__init__()
         self._restart = restart
@@ -130,7 +130,7 @@ def restarting(where: str, restart: Restart, source: Any) -> canal.Instance:
         return canal.Instance(config(source, hooks=[RestartingHook(restart, where)]))
     if where == "row filter":
         return canal.Instance(config(source, row_filter=lambda header, before, after: restart() or True))
-    parser = canal.BinlogParser(source, start="earliest")
+    parser = canal.parse.BinlogParser(source, start="earliest")
     return canal.Instance.compose("r", parser=parser, sink=RestartingSink(restart))
 
 
@@ -196,7 +196,7 @@ def test_an_alarm_about_a_lost_source_may_stop_the_run_while_others_start_it() -
 def test_a_parser_by_itself_is_not_started_on_its_own_thread() -> None:
     fake, refusals = fake_with(ROWS), []
 
-    class Sink(canal.EntrySink):
+    class Sink(canal.sink.EntrySink):
         def sink(self, entries: list[canal.Entry]) -> None:
             parser.stop()
             try:
@@ -204,13 +204,13 @@ def test_a_parser_by_itself_is_not_started_on_its_own_thread() -> None:
             except canal.StateError as error:
                 refusals.append(error)
 
-    parser = canal.BinlogParser(fake, start="earliest")
+    parser = canal.parse.BinlogParser(fake, start="earliest")
     parser.start("r", Sink(), None, lambda: None)
     wait_until(lambda: refusals)
     parser.stop()
     assert threads() == []
     assert "this is its thread" in refusals[0].message
-    sink, store = canal.EntrySink(), canal.MemoryStore()
+    sink, store = canal.sink.EntrySink(), canal.store.MemoryStore()
     store.start()
     sink.start("r", store)
     parser.start("r", sink, None, store.end)
@@ -226,7 +226,7 @@ class OwnParser:
     is_finished = False
     _thread: threading.Thread | None = None
 
-    def start(self, destination: str, sink: canal.Sink, resume: Any, finished: Callable[[], None]) -> None:
+    def start(self, destination: str, sink: canal.sink.Sink, resume: Any, finished: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=sink.sink, args=([],))
         self._thread.start()
 
@@ -239,7 +239,7 @@ class OwnParser:
 
 
 def test_what_runs_on_a_thread_of_a_users_own_parser_may_stop_the_instance_too() -> None:
-    class Sink(canal.EntrySink):
+    class Sink(canal.sink.EntrySink):
         def sink(self, entries: list[canal.Entry]) -> None:
             entered.set()
             assert go.wait(PATIENCE)
@@ -279,7 +279,7 @@ def test_what_a_run_calls_holds_no_lock_that_another_thread_needs(where: str) ->
             instance.status(1.0)
             instance.subscriptions()
             instance.parser.oldest()
-            with contextlib.suppress(canal.StateError, canal.NotSubscribedError):  # it may still start
+            with contextlib.suppress(canal.StateError, canal.errors.NotSubscribedError):  # it may still start
                 instance.get_without_ack(1)
                 instance.unsubscribe(7)
             with contextlib.suppress(canal.CanalError):
@@ -395,7 +395,7 @@ def run_schedules(instance: canal.Instance, rng: random.Random) -> None:
                     instance.get_without_ack(5, timeout=rng.choice([0.0, 0.01]))
             except canal.StateError:
                 pass  # not running, or another thread was quicker
-            except canal.NotSubscribedError:
+            except canal.errors.NotSubscribedError:
                 pass
             except canal.ConnectionLostError:
                 pass  # stopped before there was a start position
@@ -643,7 +643,7 @@ def test_destinations_that_threads_start_and_stop_at_once() -> None:
                     assert server.instance(name).destination == name
                 else:
                     server.stop(name)
-            except (canal.StateError, canal.UnknownDestinationError):
+            except (canal.StateError, canal.errors.UnknownDestinationError):
                 pass
             except BaseException as error:
                 unexpected.append(error)
@@ -688,15 +688,15 @@ def test_a_servers_stop_that_is_interrupted_can_be_called_again() -> None:
 
 def composed(destination: str, **parts: Any) -> canal.Instance:
     options = {name: parts.pop(name) for name in ("history", "log_positions") if name in parts}
-    parser = parts.pop("parser", None) or canal.BinlogParser(fake_with(ROWS), start="earliest", **options)
+    parser = parts.pop("parser", None) or canal.parse.BinlogParser(fake_with(ROWS), start="earliest", **options)
     return canal.Instance.compose(destination, parser=parser, **parts)
 
 
 SHARED: dict[str, Callable[[Path], Any]] = {
     "meta": lambda path: canal.MemoryMeta(),
-    "store": lambda path: canal.MemoryStore(),
-    "sink": lambda path: canal.EntrySink(),
-    "parser": lambda path: canal.BinlogParser(fake_with(ROWS), start="earliest"),
+    "store": lambda path: canal.store.MemoryStore(),
+    "sink": lambda path: canal.sink.EntrySink(),
+    "parser": lambda path: canal.parse.BinlogParser(fake_with(ROWS), start="earliest"),
     "history": lambda path: canal.FileHistory(path),
     "log_positions": lambda path: MemoryLogPositionManager(),
 }

@@ -46,12 +46,12 @@ def wait_until(instance: canal.Instance, done: Callable[[canal.InstanceStatus], 
     return status
 
 
-def parser_of(status: canal.InstanceStatus) -> canal.ParserStatus:
+def parser_of(status: canal.InstanceStatus) -> canal.status.ParserStatus:
     assert status.parser is not None
     return status.parser
 
 
-def store_of(status: canal.InstanceStatus) -> canal.StoreStatus:
+def store_of(status: canal.InstanceStatus) -> canal.status.StoreStatus:
     assert status.store is not None
     return status.store
 
@@ -143,7 +143,7 @@ def test_a_failure_is_a_state_with_the_error_and_its_time() -> None:
         status = wait_until(instance, lambda status: status.state is State.FAILED)
 
         assert status.error is status.last_error is instance.error
-        assert isinstance(status.error, canal.ServerError)
+        assert isinstance(status.error, canal.errors.ServerError)
         assert began <= (parser_of(status).last_error_at or 0) <= time.time()
         assert (parser_of(status).errors, parser_of(status).alarms) == (1, 1)
         assert status.as_dict()["error"]["type"] == "ServerError"
@@ -193,7 +193,7 @@ def test_parts_that_do_not_tell_give_none() -> None:
 def test_a_store_of_the_users_own_beside_our_parser() -> None:
     fake, orders = shop()
     orders.insert({"id": 1})
-    parser = canal.BinlogParser(fake, start="earliest")
+    parser = canal.parse.BinlogParser(fake, start="earliest")
     store: Any = DequeStore()
     with canal.Instance.compose("own", parser=parser, store=store) as instance:
         instance.subscribe()
@@ -508,8 +508,8 @@ def test_what_waits_for_room_is_not_stored() -> None:
     fake, orders = shop()
     orders.insert(*[{"id": number} for number in range(9)])
     orders.insert({"id": 9})
-    parser = canal.BinlogParser(fake, start="earliest")  # which gives both transactions at once
-    with canal.Instance.compose("orders", parser=parser, store=canal.MemoryStore(3)) as instance:
+    parser = canal.parse.BinlogParser(fake, start="earliest")  # which gives both transactions at once
+    with canal.Instance.compose("orders", parser=parser, store=canal.store.MemoryStore(3)) as instance:
         instance.subscribe()
         status = wait_until(instance, lambda status: store_of(status).waited > 0 and store_of(status).entries == 3)
 

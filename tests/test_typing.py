@@ -28,10 +28,11 @@ source = canal.MySQLSource(
     host="db", port=3307, user="canal", password="...", ssl_mode="VERIFY_CA", ssl_ca="ca.pem", tls_min_version="TLSv1.2",
     connect_timeout=3, server_id=7,
 )
-parser = canal.BinlogParser(
-    source, start="earliest", tables=canal.TableFilter("shop"), history=canal.FileHistory("cursors"), standby=None, masks=None,
+parser = canal.parse.BinlogParser(
+    source, start="earliest", tables=canal.filter.TableFilter("shop"), history=canal.FileHistory("cursors"), standby=None,
+    masks=None,
 )
-parser = canal.BinlogParser(canal.ParserOptions(source=source, on_lost="earliest"), backoff=(1, 60))
+parser = canal.parse.BinlogParser(canal.parse.ParserOptions(source=source, on_lost="earliest"), backoff=(1, 60))
 config = canal.InstanceConfig(
     destination="example", source=source, filter="shop", on_lost="earliest", json="objects", meta=canal.FileMeta("cursors"),
     standby=canal.MySQLSource.from_url("mysql://db2/"), start=canal.Position(timestamp=1_700_000_000_000),
@@ -64,12 +65,12 @@ canal.InstanceConfig(destination="e", source=source, on_slow="drop")  # wrong
 canal.InstanceConfig(destination="e", source=source, start_timeout="1")  # wrong
 canal.InstanceConfig(destination="e", source=source, meta="/var/lib")  # wrong
 canal.InstanceConfig(destination="e", source="mysql://db/")  # wrong
-canal.BinlogParser(source, strat="earliest")  # wrong
-canal.BinlogParser(source, start=5)  # wrong
-canal.BinlogParser(source, tables="shop")  # wrong
-canal.BinlogParser(source, on_lost="ignore")  # wrong
-canal.BinlogParser(canal.ParserOptions(source=source), backoff=1)  # wrong
-canal.ParserOptions(source=source, strat="earliest")  # wrong
+canal.parse.BinlogParser(source, strat="earliest")  # wrong
+canal.parse.BinlogParser(source, start=5)  # wrong
+canal.parse.BinlogParser(source, tables="shop")  # wrong
+canal.parse.BinlogParser(source, on_lost="ignore")  # wrong
+canal.parse.BinlogParser(canal.parse.ParserOptions(source=source), backoff=1)  # wrong
+canal.parse.ParserOptions(source=source, strat="earliest")  # wrong
 canal.Heartbeat(interval="1")  # wrong
 canal.ZooKeeper(hosts=["zk1:2181"])  # wrong
 canal.ZooKeeper(hosts="zk1:2181", session_timeout="1")  # wrong
@@ -110,7 +111,7 @@ def test_wrong_types_are_found_and_right_ones_pass(checker: Callable[[Path], lis
 
 
 def test_the_keywords_of_a_parser_are_its_options() -> None:
-    options, keywords = get_type_hints(canal.ParserOptions), get_type_hints(ParserKeywords)
+    options, keywords = get_type_hints(canal.parse.ParserOptions), get_type_hints(ParserKeywords)
     assert [*options] == ["source", *keywords]
     assert {name: kind for name, kind in keywords.items() if kind not in (options[name], options[name] | None)} == {}
 

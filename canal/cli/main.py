@@ -146,7 +146,7 @@ def _check(options: argparse.Namespace) -> int:
     if _is_url(options.source):
         found = [("", one) for one in look(_server(options.source))]
     elif Path(options.source).exists():
-        found = list(service.look_at(canal.DirectorySource(options.source)))
+        found = list(service.look_at(canal.server.DirectorySource(options.source)))
     else:
         raise canal.ConfigError("a server is named by its URL", remedy=f"{URL_FORM}, or give a file that is there")
     for where, one in found:
@@ -172,7 +172,7 @@ def _ha_options(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    source = canal.DirectorySource(options.path)
+    source = canal.server.DirectorySource(options.path)
     if options.check:
         return service.check(source, lambda line: print(visible(line)))
     handler = service.handler(options.handler) if options.handler else _print_of

@@ -5,9 +5,9 @@ Never imports a format that is not asked for.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, Final
 
+from canal._util.lazy import lazy_names
 from canal.errors import ConfigError
 
 #: Module and class of each encoder, by the name that a command line or a file gives it.
@@ -17,7 +17,7 @@ _ENCODERS: Final = {
     "debezium-json": ("debezium_json", "DebeziumJson"),
     "maxwell-json": ("maxwell_json", "MaxwellJson"),
 }
-_MODULES: Final = {name: module for module, name in _ENCODERS.values()} | {
+_HOMES: Final = {name: module for module, name in _ENCODERS.values()} | {
     "Encoded": "encoder", "Encoder": "encoder", "SchemaRegistry": "avro",
 }  # fmt: skip
 #: Names of formats that are text.
@@ -39,7 +39,4 @@ def encoder_of(name: str, **options: Any) -> Any:
         raise ConfigError(f"the format {name} cannot be made of the options {', '.join(sorted(options))}") from error
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOMES)

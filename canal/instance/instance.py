@@ -87,7 +87,7 @@ class Instance:
 
     @classmethod
     def _of_output(cls, config: InstanceConfig, parser: EventParser) -> Self:
-        """One whose parser is an output's of a :class:`canal.RouterSink`; ``config`` has the rest."""
+        """One whose parser is an output's of a :class:`canal.server.RouterSink`; ``config`` has the rest."""
         self = cls.__new__(cls)
         self._configure(config, parser)
         return self
@@ -115,11 +115,12 @@ class Instance:
         """An instance from parts; any of them may be the user's own class that meets the Protocol of the part.
 
         The default sink withholds the statements of tables that parsers mask; another ``EntrySink`` must have their masks.
-        With a ``heartbeat`` the sources are watched of each :class:`canal.BinlogParser` that has a standby, also in a group.
+        With a ``heartbeat`` the sources of each :class:`canal.parse.BinlogParser` that has a standby are watched, also in
+        a group.
 
         With ``ha`` processes that compose the same destination take turns: the parts run in one of them, and are started again
         with each turn. ``meta`` is a ``ZooKeeperMeta`` then, when none is given. Without ``binlog_row_metadata=FULL`` give each
-        ``BinlogParser`` a :class:`canal.ZooKeeperHistory`. ``alarm`` gets what concerns the turns; parsers have their own.
+        ``BinlogParser`` a :class:`canal.parse.ZooKeeperHistory`. ``alarm`` gets what concerns the turns; parsers have their own.
         """
         self = cls.__new__(cls)
         for part, protocol in ((parser, EventParser), (sink, Sink), (store, EntryStore), (meta, MetaManager)):

@@ -314,11 +314,11 @@ class _LaneSink:
 
 def _checked(parsers: object) -> dict[str, EventParser]:
     if not isinstance(parsers, Mapping) or not parsers:
-        raise ConfigError(f"parsers must be a mapping of names to parsers, such as canal.BinlogParser, not {parsers!r}")
+        raise ConfigError(f"parsers must be a mapping of names to parsers, such as canal.parse.BinlogParser, not {parsers!r}")
     for name, parser in parsers.items():
         check_name(name)
         if not isinstance(parser, EventParser) or isinstance(parser, GroupParser):
-            raise ConfigError(f"member {name} must be a parser of one source, such as canal.BinlogParser, not {parser!r}")
+            raise ConfigError(f"member {name} must be a parser of one source, such as canal.parse.BinlogParser, not {parser!r}")
     if len({id(parser) for parser in parsers.values()}) < len(parsers):
         raise ConfigError("a parser is in the group twice")
     return dict(parsers)

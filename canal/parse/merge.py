@@ -58,7 +58,7 @@ class Merge:
     Args:
         lanes: the members.
         by_time: the earliest goes first; else who came first.
-        idle_after, stalled_after, goes_on: see :class:`canal.GroupParser`.
+        idle_after, stalled_after, goes_on: see :class:`canal.parse.GroupParser`.
         torn: members that begin inside a transaction: its rest comes before all else.
 
     Attributes:

@@ -166,7 +166,7 @@ class BinlogParser(OwnParser):
         if resume is not None and resume.members:
             raise CursorError(
                 f"the cursor names the members of a group, {resume}", destination=destination,
-                remedy="Use canal.GroupParser with these members, or write the cursor of one of them: "
+                remedy="Use canal.parse.GroupParser with these members, or write the cursor of one of them: "
                 "meta.update_cursor(client, cursor.member(name)).",
             )  # fmt: skip
         last = self._run

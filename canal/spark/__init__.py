@@ -5,8 +5,9 @@ Never imports PySpark before something of it is used.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, Final
+from typing import Final
+
+from canal._util.lazy import lazy_names
 
 _HOMES: Final = {
     "Batch": "batches",
@@ -17,15 +18,8 @@ _HOMES: Final = {
     "foreach_batch": "batches",
     "share": "sharing",
     "supervise": "supervisor",
-    "targets": "",
+    "targets": "targets",
     "unshare": "sharing",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if not home:
-        return importlib.import_module(f"{__name__}.{name}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -28,7 +28,7 @@ class EntryStore(Protocol):
     client was handed out is no business of the store: it says from where it wants entries, so that what did not reach it
     comes again.
 
-    A store may also have a method ``status(got) -> canal.StoreStatus``, which never waits for long, for
+    A store may also have a method ``status(got) -> canal.status.StoreStatus``, which never waits for long, for
     ``Instance.status()``; ``got`` has, by client id, the sequence behind what it was handed out.
     """
 

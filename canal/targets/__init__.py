@@ -8,9 +8,9 @@ library when it is used. ``canal.targets.tables`` are those of ``apply_changes``
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from canal._util.lazy import lazy_names
 from canal.targets.protocol import Guarantee, Progress, Readable, Scope, Target, Work
 from canal.targets.work import LogWork, StateWork, conflict
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from canal.targets.rocketmq import RocketMQTarget
     from canal.targets.sqlite import SQLiteTarget
 
-_MODULES: Final = {
+_HOMES: Final = {
     "CanalMQ": "canal_mq",
     "DeltaTarget": "lake",
     "DuckDBTarget": "duckdb",
@@ -77,8 +77,5 @@ __all__ = [
     "conflict",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -1,6 +1,6 @@
 r"""Which topic and partition canal's MQ starter gives a change: its grammar of ``canal.mq.*``, for targets that are brokers.
 
-Never sends anything, and knows no file: ``canal.DirectorySource(…).mq(destination)`` reads those.
+Never sends anything, and knows no file: ``canal.server.DirectorySource(…).mq(destination)`` reads those.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ Imports nothing before it is asked for: ``canal.testing.FakeBinlog`` loads its m
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from canal._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from canal.testing import target_suite
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from canal.testing.servers import MariaDBServer, MySQLServer
     from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
-_MODULES = {
+_HOMES = {
     "FakeBinlog": "fake", "FaultProxy": "proxy", "MariaDBServer": "servers", "MySQLServer": "servers",
     "ZooKeeperEnsemble": "zookeeper", "ZooKeeperServer": "zookeeper", "check_rule": "rules",
+    "target_suite": "target_suite",
 }  # fmt: skip
 
 __all__ = [
@@ -26,11 +28,5 @@ __all__ = [
     "target_suite",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    if name == "target_suite":
-        return import_module("canal.testing.target_suite")
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'canal.testing' has no attribute {name!r}")
-    return getattr(import_module(f"canal.testing.{module}"), name)
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _HOMES)

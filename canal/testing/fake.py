@@ -650,7 +650,7 @@ class FakeBinlog:
     # -- as a source ---------------------------------------------------------------------------------------------------
 
     def connect(self, server_id_hint: int | None = None) -> FakeConnection:
-        """A connection of :class:`canal.Source`, within this process."""
+        """A connection of :class:`canal.parse.Source`, within this process."""
         return FakeConnection(self)
 
     def read_end(self, timeout: float) -> SourceEnd:
@@ -668,7 +668,7 @@ class FakeBinlog:
         return FakeServer(self, host, port, user, password)
 
     def resolve(self, start: str | Position) -> Position:
-        """The concrete position that ``start`` means now; see :class:`canal.Connection`."""
+        """The concrete position that ``start`` means now; see :class:`canal.parse.Connection`."""
         with self.log.changed:
             return self.log.resolve(start)
 
@@ -960,7 +960,7 @@ def _server_error(fault: ErrorPacket) -> ServerError:
 
 
 class FakeConnection(FullConnection):
-    """A connection to a fake binlog within the process; meets :class:`canal.Connection`."""
+    """A connection to a fake binlog within the process; meets :class:`canal.parse.Connection`."""
 
     #: The fake compares names as they are.
     lower_case_table_names = 0

@@ -11,7 +11,7 @@ import canal
 from canal.testing import FakeBinlog
 
 
-def instance_of(fake: FakeBinlog, meta: canal.MetaManager | None = None, **options: Any) -> canal.Instance:
+def instance_of(fake: FakeBinlog, meta: canal.meta.MetaManager | None = None, **options: Any) -> canal.Instance:
     more = {} if meta is None else {"meta": meta}
     return canal.Instance(canal.InstanceConfig(destination="shop", source=fake, start="earliest", **more, **options))
 

@@ -235,7 +235,7 @@ def test_what_a_terminal_would_obey_is_shown_instead(
 
 def test_what_a_server_says_of_itself_is_shown_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: canal.MySQLSource) -> None:
-        raise canal.ServerError(f"it says {NASTY}")
+        raise canal.errors.ServerError(f"it says {NASTY}")
 
     monkeypatch.setattr(canal.MySQLSource, "connect", refuse)
     assert main(["tail", "mysql://u:p@127.0.0.1:1/"]) == 1
@@ -253,7 +253,7 @@ def test_what_is_logged_is_shown_too_and_forges_no_line(
             raise ValueError(f"it says {NASTY}")
         except ValueError:
             logging.getLogger("canal").warning("it says %s\nERROR forged", NASTY, exc_info=True)
-        raise canal.ServerError("enough")
+        raise canal.errors.ServerError("enough")
 
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(canal.MySQLSource, "connect", tell)

@@ -64,7 +64,7 @@ def test_a_name_that_is_no_utf_8_is_an_error(name: bytes) -> None:
     rotate = rotate_event("journal.000001", 4, checksum=False)
     entries = decoded([event.replace(name, b"\xff" + name[1:]) for event in (rotate, *fake.events())])
     assert [row.after[0] for entry in entries for row in entry.rows] == [1]
-    with pytest.raises(canal.UnsupportedError, match="is no UTF-8"):
+    with pytest.raises(canal.errors.UnsupportedError, match="is no UTF-8"):
         to_arrow(entries)
 
 

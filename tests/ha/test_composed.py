@@ -50,23 +50,23 @@ class Stage:
     def group(self, **options: Any) -> canal.Instance:
         ha = self.zookeeper(**options)
         parsers = {
-            name: canal.BinlogParser(log, start="earliest", backoff=(0.01, 0.05), history=canal.ZooKeeperHistory(ha))
+            name: canal.parse.BinlogParser(log, start="earliest", backoff=(0.01, 0.05), history=canal.parse.ZooKeeperHistory(ha))
             for name, log in self.logs.items()
         }
-        parser = canal.GroupParser(parsers, order="arrival")
+        parser = canal.parse.GroupParser(parsers, order="arrival")
         instance = canal.Instance.compose("d", parser=parser, ha=ha, alarm=self.tell)
         self.stack.callback(instance.stop)
         instance.start()
         instance.subscribe()
         return instance
 
-    def router(self, **options: Any) -> canal.RouterSink:
+    def router(self, **options: Any) -> canal.server.RouterSink:
         """One whose source is that of all tables."""
         config = canal.InstanceConfig(
             destination="d", source=self.logs["a"], ha=self.zookeeper(**options), start="earliest", alarm=self.tell,
             reconnect_backoff=(0.01, 0.05),
         )  # fmt: skip
-        router = canal.RouterSink(config)
+        router = canal.server.RouterSink(config)
         for name, filter in FILTERS.items():
             router.output(name, filter)
         self.stack.callback(router.stop)
@@ -189,7 +189,7 @@ def test_a_router_goes_on_where_each_output_was_acked(stage: Stage) -> None:
     assert stage.alarms == []
 
 
-def end_wait_router(router: canal.RouterSink, then: Role) -> None:
+def end_wait_router(router: canal.server.RouterSink, then: Role) -> None:
     assert router._turns is not None
     monitor = router._turns.monitor
     end_wait(_Waits(monitor), then)  # type: ignore[arg-type]
@@ -287,19 +287,19 @@ def test_an_output_waits_for_the_router_and_a_stop_ends_that(stage: Stage) -> No
     waiting.join(30)
     assert failed
     with pytest.raises(canal.StateError, match="has no ha"):
-        canal.RouterSink(canal.InstanceConfig(destination="x", source=stage.logs["a"])).release()
+        canal.server.RouterSink(canal.InstanceConfig(destination="x", source=stage.logs["a"])).release()
 
 
 def test_managers_of_one_process_are_refused(stage: Stage, tmp_path: Path) -> None:
-    parser = canal.BinlogParser(stage.logs["a"])
+    parser = canal.parse.BinlogParser(stage.logs["a"])
     for meta in (canal.MemoryMeta(), canal.FileMeta(tmp_path)):
         with pytest.raises(canal.ConfigError, match="one process's own"):
             canal.Instance.compose("d", parser=parser, meta=meta, ha=stage.config)
-        router = canal.RouterSink(canal.InstanceConfig(destination="d", source=stage.logs["a"], ha=stage.config))
+        router = canal.server.RouterSink(canal.InstanceConfig(destination="d", source=stage.logs["a"], ha=stage.config))
         with pytest.raises(canal.ConfigError, match="one process's own"):
             router.output("one", meta=meta)
         assert not router.outputs
-    kept = canal.GroupParser({"a": canal.BinlogParser(stage.logs["a"], history=canal.FileHistory(tmp_path))})
+    kept = canal.parse.GroupParser({"a": canal.parse.BinlogParser(stage.logs["a"], history=canal.FileHistory(tmp_path))})
     with pytest.raises(canal.ConfigError, match="FileHistory is one process's own"):
         canal.Instance.compose("d", parser=kept, ha=stage.config)
     assert isinstance(canal.Instance.compose("d", parser=parser, ha=stage.config).meta, ZooKeeperMeta)

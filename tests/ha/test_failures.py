@@ -209,11 +209,11 @@ def test_a_parser_that_stops_is_told_to_the_owners_consumer_and_a_release_goes_o
     owner.ack(read(owner, 1).id)
     group.write(1)
     for _ in range(2):
-        with pytest.raises(canal.HookError):
+        with pytest.raises(canal.errors.HookError):
             while True:
                 assert not ids_of(owner.get(timeout=60))
     assert (owner.role, other.role, turns(owner)) == (Role.ACTIVE, Role.STANDBY, 1)
-    assert isinstance(owner.error, canal.HookError)
+    assert isinstance(owner.error, canal.errors.HookError)
     assert any("has stopped" in alarm for alarm in group.alarms)
 
     owner.release()

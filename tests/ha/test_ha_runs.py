@@ -56,7 +56,7 @@ def test_a_hook_may_stop_an_instance_that_takes_turns(group: Group) -> None:
 
 
 def test_an_alarm_of_the_monitor_may_stop_its_instance(group: Group) -> None:
-    class Failing(canal.EntrySink):
+    class Failing(canal.sink.EntrySink):
         def start(self, destination: str, store: Any) -> None:
             raise canal.CanalError("as a part that does not start")
 
@@ -72,7 +72,7 @@ def test_an_alarm_of_the_monitor_may_stop_its_instance(group: Group) -> None:
         instance.start()
     until(lambda: told and not threads())
     assert told == ["canal-d-ha"]
-    instance.sink = canal.EntrySink()
+    instance.sink = canal.sink.EntrySink()
     instance.start()
     instance.subscribe()
     assert instance.role is Role.ACTIVE
@@ -117,7 +117,7 @@ def test_threads_that_start_and_stop_an_instance_which_takes_turns(group: Group)
                     instance.subscribe(timeout=60)
                 else:
                     instance.get_without_ack(timeout=0.01)
-            except (canal.StateError, canal.NotSubscribedError, canal.ConnectionLostError):
+            except (canal.StateError, canal.errors.NotSubscribedError, canal.ConnectionLostError):
                 pass  # not running, or another thread was quicker
             except BaseException as error:
                 unexpected.append(error)
@@ -175,13 +175,13 @@ def test_a_wait_for_the_source_names_the_seconds_that_were_asked_for(group: Grou
 
 
 def test_alarms_of_turns_are_counted(group: Group) -> None:
-    class Failing(canal.EntrySink):
+    class Failing(canal.sink.EntrySink):
         def start(self, destination: str, store: Any) -> None:
             raise OSError("a full disk")
 
     told: list[str] = []
     instance = canal.Instance.compose(
-        "d", parser=canal.BinlogParser(group.log), sink=Failing(), ha=group.config,
+        "d", parser=canal.parse.BinlogParser(group.log), sink=Failing(), ha=group.config,
         alarm=lambda destination, text: told.append(text),
     )  # fmt: skip
     with instance:

@@ -297,12 +297,12 @@ def test_contact_that_is_lost_and_found_during_a_look_shuts_the_gate_for_a_momen
 
 
 def test_a_start_that_fails_gives_the_node_up(group: Group) -> None:
-    class Broken(canal.EntrySink):
+    class Broken(canal.sink.EntrySink):
         fails = True
 
         def start(self, destination: str, store: Any) -> None:
             if self.fails:
-                raise canal.StoreError("a full disk")
+                raise canal.errors.StoreError("a full disk")
             super().start(destination, store)
 
     first = group.instance(subscribe=False)
@@ -319,7 +319,7 @@ def test_a_start_that_fails_gives_the_node_up(group: Group) -> None:
 
 
 def test_who_is_overtaken_while_he_starts_stands_by_without_an_alarm(group: Group) -> None:
-    class Overtaken(canal.EntrySink):
+    class Overtaken(canal.sink.EntrySink):
         starts = 0
 
         def start(self, destination: str, store: Any) -> None:
@@ -468,7 +468,7 @@ def test_a_subscription_that_is_noted_in_standby_is_made_when_the_turn_comes(gro
 def test_a_write_behind_manager_repeats_what_it_had_no_time_to_write(group: Group, in_order: bool) -> None:
     """A stop in order writes it, the end of the session does not."""
     owner, heir = (
-        group.instance(meta=canal.PeriodMixedMeta(group.config, interval=3600.0), zookeeper=PATIENT) for _ in range(2)
+        group.instance(meta=canal.meta.PeriodMixedMeta(group.config, interval=3600.0), zookeeper=PATIENT) for _ in range(2)
     )
     group.write(2)
     owner.ack(read(owner, 2).id)

@@ -60,7 +60,7 @@ def test_a_users_own_store_sink_and_position_keeping() -> None:
     fake.end()
     sink, table = AuditSink(), dict[str, str]()
     instance = canal.Instance.compose(
-        "mine", parser=canal.BinlogParser(fake, start="earliest"), sink=sink, store=DequeStore(),
+        "mine", parser=canal.parse.BinlogParser(fake, start="earliest"), sink=sink, store=DequeStore(),
         meta=Positions(table),
     )  # fmt: skip
 
@@ -74,25 +74,25 @@ def test_a_users_own_store_sink_and_position_keeping() -> None:
 
 
 def test_a_parsers_options_are_one_value_and_its_keywords_are_the_same() -> None:
-    fake, history = FakeBinlog(), canal.MemoryHistory()
-    options = canal.ParserOptions(source=fake, start="earliest", history=history)
-    parsers = [canal.BinlogParser(options), canal.BinlogParser(fake, start="earliest", history=history, tables=None)]
+    fake, history = FakeBinlog(), canal.parse.MemoryHistory()
+    options = canal.parse.ParserOptions(source=fake, start="earliest", history=history)
+    parsers = [canal.parse.BinlogParser(options), canal.parse.BinlogParser(fake, start="earliest", history=history, tables=None)]
 
     for parser in parsers:
         assert parser.options.sources == [(fake, "earliest")]
         assert parser.options.history is parser.history is history
         assert parser.options.tables.accepts("any", "table")
-    assert canal.BinlogParser(options, start="latest", standby=fake).options.sources == [(fake, "latest"), (fake, "latest")]
+    assert canal.parse.BinlogParser(options, start="latest", standby=fake).options.sources == [(fake, "latest"), (fake, "latest")]
     with pytest.raises(TypeError, match="strat"):
-        canal.BinlogParser(fake, strat="earliest")
+        canal.parse.BinlogParser(fake, strat="earliest")
 
 
 def test_parsers_of_the_same_options_do_not_share_what_serves_one_at_a_time() -> None:
     fake = FakeBinlog()
-    options = canal.ParserOptions(source=fake, start="earliest")
-    with canal.Instance.compose("first", parser=canal.BinlogParser(options)) as first:
+    options = canal.parse.ParserOptions(source=fake, start="earliest")
+    with canal.Instance.compose("first", parser=canal.parse.BinlogParser(options)) as first:
         first.subscribe()
-        second = canal.Instance.compose("second", parser=canal.BinlogParser(options))
+        second = canal.Instance.compose("second", parser=canal.parse.BinlogParser(options))
         with pytest.raises(canal.StateError, match="is in use by the instance of 'first'"):
             second.start()
 
@@ -106,7 +106,7 @@ def test_a_users_own_meta_manager_keeps_what_a_restart_goes_on_from(composed: bo
 
     def made() -> canal.Instance:
         if composed:
-            parser = canal.BinlogParser(fake, start="earliest")
+            parser = canal.parse.BinlogParser(fake, start="earliest")
             return canal.Instance.compose("mine", parser=parser, meta=Positions(table))
         config = canal.InstanceConfig(destination="mine", source=fake, start="earliest", meta=Positions(table))
         return canal.Instance(config)
@@ -138,10 +138,10 @@ def test_an_exception_in_a_users_sink_stops_the_line_and_names_it() -> None:
     fake = FakeBinlog()
     fake.table("shop", "orders", "id INT").insert({"id": 1})
     alarms: list[str] = []
-    parser = canal.BinlogParser(fake, start="earliest", alarm=lambda destination, text: alarms.append(text))
+    parser = canal.parse.BinlogParser(fake, start="earliest", alarm=lambda destination, text: alarms.append(text))
     with canal.Instance.compose("mine", parser=parser, sink=Broken()) as instance:
         instance.subscribe()
-        with pytest.raises(canal.HookError) as caught:
+        with pytest.raises(canal.errors.HookError) as caught:
             instance.get_without_ack(1, timeout=60)
     assert isinstance(caught.value.__cause__, ValueError)
     assert "no room" in alarms[0]

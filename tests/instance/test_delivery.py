@@ -282,7 +282,7 @@ def test_calls_before_start_or_subscribe_are_refused() -> None:
         instance.subscribe()
     with instance:
         for call in (lambda: instance.get_without_ack(), lambda: instance.ack(1), lambda: instance.rollback()):
-            with pytest.raises(canal.NotSubscribedError):
+            with pytest.raises(canal.errors.NotSubscribedError):
                 call()
         with pytest.raises(canal.StateError):
             instance.start()
@@ -524,7 +524,7 @@ def test_who_has_unsubscribed_does_not_move_who_has_its_number_now(call: str) ->
             "rollback": instance.rollback,
             "get": lambda: instance.get_without_ack(1, timeout=60),
         }
-        with pytest.raises(canal.NotSubscribedError):
+        with pytest.raises(canal.errors.NotSubscribedError):
             calls[call]()
 
         assert (instance.position(), meta.cursor(1001)) == (start, start)
@@ -640,13 +640,13 @@ def test_an_error_that_is_raised_again_does_not_grow() -> None:
     def depth(error: BaseException) -> int:
         return sum(1 for _ in traceback.walk_tb(error.__traceback__))
 
-    failure = canal.ServerError("no", errno=1236, sqlstate="HY000", remedy="Ask.")
+    failure = canal.errors.ServerError("no", errno=1236, sqlstate="HY000", remedy="Ask.")
     failure.__cause__ = ValueError("why")
     with composed(then=failure) as instance:
         instance.subscribe()
         raised = []
         for _ in range(3):
-            with pytest.raises(canal.ServerError) as caught:
+            with pytest.raises(canal.errors.ServerError) as caught:
                 instance.get_without_ack(1, timeout=60)
             raised.append(caught.value)
 
@@ -704,7 +704,7 @@ def test_a_wrong_option_is_refused_by_name(option: str, value: Any) -> None:
 
 def test_parts_that_do_not_meet_their_protocol_are_refused_by_name() -> None:
     with pytest.raises(canal.ConfigError, match="lacks.*wake"):
-        canal.Instance.compose("test", parser=ListParser(), store=canal.EntrySink())  # type: ignore[arg-type]
+        canal.Instance.compose("test", parser=ListParser(), store=canal.sink.EntrySink())  # type: ignore[arg-type]
 
 
 class DeliveryMachine(RuleBasedStateMachine):

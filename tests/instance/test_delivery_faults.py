@@ -239,7 +239,7 @@ def test_a_hook_that_wants_to_exit_is_a_failure_and_not_the_end_of_the_log() -> 
     a.insert({"id": 1})
     with instance_of(fake, hooks=[Exiting()]) as instance:
         instance.subscribe()
-        with pytest.raises(canal.HookError):
+        with pytest.raises(canal.errors.HookError):
             list(instance.stream())
 
 

@@ -63,7 +63,7 @@ def test_unsubscribe_ends_a_get_that_waits(linger: float, again: bool) -> None:
             instance.subscribe()
         thread.join(60)
 
-        assert isinstance(found[0], canal.NotSubscribedError), found
+        assert isinstance(found[0], canal.errors.NotSubscribedError), found
 
 
 def test_two_threads_that_get_as_one_client_share_what_comes() -> None:

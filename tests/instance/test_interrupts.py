@@ -221,7 +221,7 @@ class Consumes(Consumer):
 CONSUMERS = [Acks, AcksLater, Gets, Streams, Decodes, Consumes]
 
 
-def source(count: int, meta: canal.MetaManager, **options: Any) -> canal.Instance:
+def source(count: int, meta: canal.meta.MetaManager, **options: Any) -> canal.Instance:
     entries = [entry for number in range(1, count + 1) for entry in whole(number, 1)]
     return composed(entries, then="end", meta=meta, **options)
 
@@ -314,7 +314,7 @@ class Armed:
 
 
 def try_each_point(
-    kind: type[Consumer], rolls_back: bool, count: int, meta: Callable[[int], canal.MetaManager], thorough: bool
+    kind: type[Consumer], rolls_back: bool, count: int, meta: Callable[[int], canal.meta.MetaManager], thorough: bool
 ) -> int:
     """Raise at each point in turn, or at each seventh one; returns how many points there are."""
     points, step = (0, 1) if thorough else (CONSUMERS.index(kind) % 7, 7)
@@ -397,7 +397,7 @@ def test_signals_at_any_time_lose_nothing(kind: type[Consumer], full_size: bool,
     wanted, rows, seed = (20_000 if full_size else 2_000 if thorough else 300), 20_000, 0
     while wanted > 0:
         seed += 1
-        with source(rows, canal.MemoryMeta(), store=canal.MemoryStore(256)) as instance:
+        with source(rows, canal.MemoryMeta(), store=canal.store.MemoryStore(256)) as instance:
             instance.subscribe()
             with Signals(seed) as signals:
                 consumer = kind(instance, signals.guard, 1 + seed * 7 % 20, rolls_back=seed % 2 == 0)

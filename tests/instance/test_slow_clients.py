@@ -207,7 +207,7 @@ def test_stop_and_unsubscribe_end_a_client_that_is_behind() -> None:
             try:
                 while True:
                     instance.ack(instance.get_without_ack(7, timeout=None, client_id=client).id, client_id=client)
-            except (canal.UsageError, canal.StoreError) as error:
+            except (canal.UsageError, canal.errors.StoreError) as error:
                 return error
 
         return in_thread(get)
@@ -225,7 +225,7 @@ def test_stop_and_unsubscribe_end_a_client_that_is_behind() -> None:
     instance.stop()
     threads[1][0].join(60)
 
-    assert isinstance(threads[0][1][0], canal.NotSubscribedError)
+    assert isinstance(threads[0][1][0], canal.errors.NotSubscribedError)
     assert isinstance(threads[1][1][0], canal.StateError)
     until(lambda: [thread for thread in threading.enumerate() if thread.name.startswith("canal-test-parse")] == [])
 

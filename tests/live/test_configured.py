@@ -54,7 +54,8 @@ def test_canals_own_files_are_followed(server: ThrowawayServer, database: str, t
         until(has_come)
 
     with canal.Server() as running:
-        running.follow(canal.DirectorySource(tmp_path), interval=0.1, alarm=lambda name, text: alarms.append(text))
+        found = canal.server.DirectorySource(tmp_path)
+        running.follow(found, interval=0.1, alarm=lambda name, text: alarms.append(text))
         assert alarms == []
         server.query(f"INSERT INTO `{database}`.t VALUES (1)")
         server.query(f"DELETE FROM `{database}`.t WHERE id = 1")

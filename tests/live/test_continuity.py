@@ -90,7 +90,7 @@ def next_second(server: ThrowawayServer) -> None:
         time.sleep(0.02)
 
 
-def store(meta: canal.MetaManager, cursors: dict[int, canal.Position]) -> None:
+def store(meta: canal.meta.MetaManager, cursors: dict[int, canal.Position]) -> None:
     """Cursors that something else wrote."""
     meta.start("continuity")
     for client, position in cursors.items():
@@ -405,7 +405,7 @@ def read_with_remedy(log: Log, last: int, **options: Any) -> list[int]:
             with log.instance(**options) as instance:
                 instance.subscribe()
                 return collect(instance, last, found)
-        except canal.ServerError as error:
+        except canal.errors.ServerError as error:
             mode = next(mode for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE") if f"= {mode}" in error.remedy)
             log.server.query(f"SET GLOBAL gtid_mode = {mode}")
     raise AssertionError(found)
@@ -449,7 +449,7 @@ def test_gtids_switched_off_while_a_reader_is_behind(line: Line, tmp_path: Path)
                 log.write(NEW[20 * number : 20 * number + 20], 2)
             try:
                 collect(instance, NEW[-1], found)
-            except canal.ServerError as error:
+            except canal.errors.ServerError as error:
                 log.alarms.append(error.remedy)
         if NEW[-1] not in found:
             found += read_with_remedy(log, NEW[-1])

@@ -255,7 +255,7 @@ def test_an_event_of_an_unknown_type(server: ThrowawayServer, database: str, tmp
     write(0x80)
     assert [row for row in rows_of(from_files(log)) if row[1] == "INSERT"] == inserts("t", (1,))
     write(0)
-    with pytest.raises(canal.UnsupportedError, match="240"):
+    with pytest.raises(canal.errors.UnsupportedError, match="240"):
         from_files(log, alarm=lambda destination, text: None)
 
 
@@ -363,7 +363,7 @@ def check_encrypted(server: ThrowawayServer) -> None:
     server.query("INSERT INTO d.t VALUES (4)")
     with Watch(server, r"d\..*", start=canal.Position(position.journal, position.offset)) as watch:
         assert rows_of(watch.read()) == inserts("t", (4,))
-    with pytest.raises(canal.UnsupportedError, match="is encrypted.*server"):
+    with pytest.raises(canal.errors.UnsupportedError, match="is encrypted.*server"):
         from_files(server.binlog_dir, alarm=lambda destination, text: None)
 
 

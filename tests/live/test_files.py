@@ -82,7 +82,7 @@ def test_a_missing_file(server: ThrowawayServer, tmp_path: Path) -> None:
             found += ids_of(message)
 
     assert found == expected[:3]
-    assert caught.value.reason is canal.LostReason.GAP
+    assert caught.value.reason is canal.errors.LostReason.GAP
     assert caught.value.behind.journal.endswith("3")
 
 
@@ -109,7 +109,7 @@ def test_a_log_that_is_purged_before_it_is_read(server: ThrowawayServer) -> None
             while message := instance.get(100, timeout=60):
                 found += ids_of(message)
     assert found == expected
-    assert caught.value.reason is canal.LostReason.GAP
+    assert caught.value.reason is canal.errors.LostReason.GAP
 
 
 def test_a_log_that_is_reset_under_the_reader(server: ThrowawayServer) -> None:
@@ -187,7 +187,7 @@ def folding_server(line: Line) -> Iterator[ThrowawayServer]:
 def rows_of_files(server: ThrowawayServer, alarms: list[str], **options: Any) -> list[dict[str, Any]]:
     """All rows, one restart with a schema history behind each."""
     source = canal.LocalBinlogSource(index_of(server), **options)
-    history, meta = canal.MemoryHistory(), canal.MemoryMeta()
+    history, meta = canal.parse.MemoryHistory(), canal.MemoryMeta()
     found: list[dict[str, Any]] = []
     while True:
         config = canal.InstanceConfig(

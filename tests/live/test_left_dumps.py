@@ -87,7 +87,7 @@ def test_a_reader_that_waits_for_another_one_with_its_server_id_says_so(server: 
         assert str(first._dump.thread) in watch.alarms[0]
         assert watch.instance.status().state is canal.State.SEEKING
 
-        with pytest.raises(canal.ServerError, match="uses our server id 4711"):
+        with pytest.raises(canal.errors.ServerError, match="uses our server id 4711"):
             while True:
                 first.read(30.0)
         first.close()

@@ -51,11 +51,11 @@ def test_old_temporal_types_give_what_select_gives(mariadb_server: ThrowawayServ
         assert read(canal.LocalBinlogSource(server.binlog_dir, schema={"old.t": text}), "earliest") == expected
         without_schema = canal.LocalBinlogSource(server.binlog_dir)
         assert read(without_schema, "earliest") == expected  # the log has the CREATE TABLE
-        with pytest.raises(canal.UnsupportedError, match="old format"):
+        with pytest.raises(canal.errors.UnsupportedError, match="old format"):
             read(without_schema, created)
 
 
-def read(log: canal.Source, start: canal.Position | str) -> list[tuple[str | None, ...]]:
+def read(log: canal.parse.Source, start: canal.Position | str) -> list[tuple[str | None, ...]]:
     """The texts of all rows of the table."""
     rows: list[tuple[str | None, ...]] = []
     with canal.Instance(canal.InstanceConfig(destination="old", source=log, start=start, filter="old\\..*")) as instance:

@@ -33,7 +33,7 @@ def test_a_table_whose_columns_nobody_tells_is_an_error(mariadb_server: Throwawa
         )
         with canal.Instance(config) as instance:
             instance.subscribe()
-            with pytest.raises(canal.SchemaError, match=r"columns of shop\.t.*black_filter"):
+            with pytest.raises(canal.errors.SchemaError, match=r"columns of shop\.t.*black_filter"):
                 while True:
                     instance.ack(instance.get_without_ack(100, timeout=5).id)
 

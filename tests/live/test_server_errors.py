@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import canal
-from canal import LostReason, Position
+from canal import Position
+from canal.errors import LostReason
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line
 from tests.support.live import reset_log, source
@@ -204,7 +205,7 @@ def test_the_older_of_two_readers_with_one_id_is_told(noisy: ThrowawayServer) ->
         while not first.read(0.2):  # or the second may come first
             assert time.monotonic() < end
         second.dump(position)
-        with pytest.raises(canal.ServerError, match="77.*server_id of its own"):
+        with pytest.raises(canal.errors.ServerError, match="77.*server_id of its own"):
             while time.monotonic() < end:
                 first.read(0.2)
     finally:

@@ -142,7 +142,7 @@ def test_a_remedy_names_no_setting_that_the_server_lacks(server: ThrowawayServer
     server.query(f"INSERT INTO `{database}`.t VALUES (1, 2)")
     server.query(f"ALTER TABLE `{database}`.t DROP b")
     config = canal.InstanceConfig(destination="r", source=source(server), start=start, filter=rf"{database}\..*")
-    with canal.Instance(config) as instance, pytest.raises(canal.SchemaError, match="Keep a schema history") as caught:
+    with canal.Instance(config) as instance, pytest.raises(canal.errors.SchemaError, match="Keep a schema history") as caught:
         instance.subscribe()
         instance.get(10, timeout=30)
     assert "row_metadata" not in str(caught.value)
@@ -152,6 +152,6 @@ def test_a_remedy_names_no_setting_that_the_server_lacks(server: ThrowawayServer
 @pytest.mark.lines("mysql<5.6")
 def test_who_has_no_gtids_is_not_to_turn_them_on(server: ThrowawayServer) -> None:
     only_gtids = Position(gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")
-    with opened(source(server)) as connection, pytest.raises(canal.ServerError, match="Give a journal") as caught:
+    with opened(source(server)) as connection, pytest.raises(canal.errors.ServerError, match="Give a journal") as caught:
         connection.resolve(only_gtids)
     assert "gtid_mode" not in str(caught.value)

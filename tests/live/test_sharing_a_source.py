@@ -71,7 +71,7 @@ def test_a_server_id_that_was_given_is_refused_to_a_second_reader(server: Throwa
     )
     with first, second:
         first.subscribe()
-        with contextlib.suppress(canal.ServerError):  # the first has thrown it out already
+        with contextlib.suppress(canal.errors.ServerError):  # the first has thrown it out already
             second.subscribe()
         deadline = time.monotonic() + 60
         while not any("server_id" in text or "4711" in text for text in alarms):

@@ -162,7 +162,7 @@ def test_the_rows_of_a_snapshot_are_not_written_behind_a_symbolic_link(tmp_path:
     with closing(SnapshotFiles(tmp_path / "snapshots")) as files:
         Path(file_of(files.directory, 0)).symlink_to(victim)
 
-        with pytest.raises(canal.StoreError):
+        with pytest.raises(canal.errors.StoreError):
             list(files.write(iter([pa.record_batch([[1]], schema)]), schema, 10))
 
     assert victim.read_text() == "mine"

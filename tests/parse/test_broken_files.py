@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import canal
-from canal import LostReason, Position, PositionLostError
+from canal import Position, PositionLostError
+from canal.errors import LostReason
 from canal.parse.source import files
 from tests.support.parsing import order, rows_of, shop, started
 

@@ -9,7 +9,8 @@ from typing import Any
 import attrs
 import pytest
 
-from canal import LostReason, Position, PositionLostError
+from canal import Position, PositionLostError
+from canal.errors import LostReason
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.log.continuity import Continuity, incarnation_of
 from canal.parse.log.events import Format

@@ -199,7 +199,7 @@ def test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do() -
     assert len(event) < 40_000
 
     def refused() -> None:
-        with pytest.raises(canal.UnsupportedError, match="an event of 1073741824 bytes") as caught:
+        with pytest.raises(canal.errors.UnsupportedError, match="an event of 1073741824 bytes") as caught:
             decoded([form, event])
         assert "store_bytes" in caught.value.remedy
 
@@ -225,7 +225,7 @@ def test_a_store_with_more_room_takes_larger_events_out_of_compressed_ones(
     with canal.Instance(config) as instance:
         instance.subscribe()
         if store_bytes < 3 << 20:
-            with pytest.raises(canal.UnsupportedError, match="in a compressed one"):
+            with pytest.raises(canal.errors.UnsupportedError, match="in a compressed one"):
                 while instance.get(100, timeout=60):
                     pass
         else:
@@ -248,7 +248,7 @@ def test_a_compressed_event_of_mariadb_is_inflated_within_the_limit_and_in_memor
 
     assert inflated(size) == event[:at] + bytes(size)
     assert peak_of(lambda: len(inflated(size))) < size + (12 << 20)
-    with pytest.raises(canal.UnsupportedError, match=f"an event of {size} bytes in a compressed one"):
+    with pytest.raises(canal.errors.UnsupportedError, match=f"an event of {size} bytes in a compressed one"):
         inflated(size - 1)
     for cut in (9, len(plain) - 1000):
         event = event[:-cut]
@@ -306,7 +306,7 @@ def test_a_damaged_log_stops_the_instance_and_says_where(live: bool, tmp_path: P
     with started(source, alarm=lambda _, text: alarms.append(text)) as instance:  # type: ignore[arg-type]
         instance.subscribe()
         got = instance.get_without_ack(100, timeout=30)
-        with pytest.raises(canal.ChecksumError, match=r"\[test\].*binlog.000001:\d+"):
+        with pytest.raises(canal.errors.ChecksumError, match=r"\[test\].*binlog.000001:\d+"):
             while more := instance.get_without_ack(100, timeout=30):
                 got = more
 
@@ -321,7 +321,7 @@ def test_rows_without_their_table_map_are_a_typed_error() -> None:
     orders.insert(order(1))
     events = [event for event in fake.events() if event[4] != 19]
 
-    with pytest.raises(canal.MissingTableMapError, match="table id"):
+    with pytest.raises(canal.errors.MissingTableMapError, match="table id"):
         decoded(events)
 
 

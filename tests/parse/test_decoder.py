@@ -130,7 +130,7 @@ def test_a_new_journal_forgets_the_table_ids_of_the_old_one(flavor: str, told_by
     opening = of_kind([*old[-1:], *new], told_by)[:1]
     rest = [one for one in new if kind(one) not in (FORMAT, TABLE_MAP)]
 
-    with pytest.raises(canal.MissingTableMapError):
+    with pytest.raises(canal.errors.MissingTableMapError):
         decoded([*old[:-1], *opening, *rest], flavor=flavor)
 
 
@@ -180,7 +180,7 @@ def test_the_newest_map_of_a_table_id_wins_and_none_outlives_its_statement(flavo
     again = of_kind(events, *ROWS)[0]
 
     assert rows_of(decoded(events, flavor=flavor)) == [("INSERT", None, n) for n in (1, 2, 3)]
-    with pytest.raises(canal.MissingTableMapError):
+    with pytest.raises(canal.errors.MissingTableMapError):
         decoded(chained([*events[: events.index(again) + 1], again]), flavor=flavor)
 
 
@@ -276,7 +276,7 @@ def test_rows_with_the_dummy_table_id_are_no_rows_and_no_error(flavor: str) -> N
 
     assert rows_of(decoded(laid_out([*events[:-1], dummy, events[-1]]), flavor=flavor)) == [("INSERT", None, 1)]
     unfinished = remade(rows, rows[19:25] + b"\0\0" + rows[27:-4])
-    with pytest.raises(canal.MissingTableMapError):  # the dummy has ended the statement, its maps hold no more
+    with pytest.raises(canal.errors.MissingTableMapError):  # the dummy has ended the statement, its maps hold no more
         decoded(laid_out([*events[:-2], unfinished, dummy, rows, events[-1]]), flavor=flavor)
 
 
@@ -365,7 +365,7 @@ def test_checksums_go_on_and_off_with_each_journal(flavor: str) -> None:
     assert rows_of(decoded(events, flavor=flavor)) == [("INSERT", None, n) for n in (1, 2, 3)]
     (_, rows, _) = of_kind(events, *ROWS)
     damaged = rows[:-5] + bytes((rows[-5] ^ 1,)) + rows[-4:]
-    with pytest.raises(canal.ChecksumError, match=r"CRC32 [0-9a-f]{8}, its bytes have [0-9a-f]{8}") as caught:
+    with pytest.raises(canal.errors.ChecksumError, match=r"CRC32 [0-9a-f]{8}, its bytes have [0-9a-f]{8}") as caught:
         decoded([damaged if one is rows else one for one in events], flavor=flavor)
     assert "binlog.000002:" in str(caught.value)
 
@@ -411,7 +411,7 @@ def test_a_log_with_fixed_parts_of_other_lengths_is_refused(code: int) -> None:
     body = bytearray(form[19:-4])
     body[57 + code - 1] = 6
 
-    with pytest.raises(canal.UnsupportedError, match=rf"\(type {code}\) with a fixed part of 6 bytes"):
+    with pytest.raises(canal.errors.UnsupportedError, match=rf"\(type {code}\) with a fixed part of 6 bytes"):
         decoded([remade(form, bytes(body))], flavor="mariadb")
 
 
@@ -614,7 +614,7 @@ def test_a_payload_with_an_unknown_compression_is_an_error() -> None:
     fake, a, _ = two_tables()
     a.insert({"id": 1})
 
-    with pytest.raises(canal.UnsupportedError, match="compression type 3"):
+    with pytest.raises(canal.errors.UnsupportedError, match="compression type 3"):
         decoded(compressed(fake.events(), 3))
 
 

@@ -380,7 +380,7 @@ def test_a_switch_that_outlives_a_stop_does_nothing_to_the_next_run() -> None:
 
 def test_a_switch_while_the_login_ends_leaves_the_old_source(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair()
-    parser = canal.BinlogParser(pair.first, standby=pair.second, start="earliest", backoff=(0.01, 0.02))
+    parser = canal.parse.BinlogParser(pair.first, standby=pair.second, start="earliest", backoff=(0.01, 0.02))
     connect = Link.connect
     switched: list[bool] = []
 

@@ -30,7 +30,7 @@ class Stream:
     def __init__(self, fake: FakeBinlog, history: SchemaHistory | None = None, **options: Any) -> None:
         self.fake = fake
         self.alarms: list[str] = []
-        self.history = history or canal.MemoryHistory()
+        self.history = history or canal.parse.MemoryHistory()
         self.follower = SchemaFollower(self.history, self.alarms.append, **options)
         self.follower.open("test")
         self.begin(fake.position)

@@ -58,15 +58,16 @@ def members(number: int = 3) -> list[Member]:
     return [Member.of("abc"[one], one + 1, kinds[one][0], **kinds[one][1]) for one in range(number)]
 
 
-def group_of(every: list[Member], **options: Any) -> canal.GroupParser:
+def group_of(every: list[Member], **options: Any) -> canal.parse.GroupParser:
     parsers = {
-        one.name: canal.BinlogParser(one.log, start="earliest", piece_entries=8, backoff=(0.01, 0.05)) for one in every
+        one.name: canal.parse.BinlogParser(one.log, start="earliest", piece_entries=8, backoff=(0.01, 0.05)) for one in every
     }
-    return canal.GroupParser(parsers, **options)
+    return canal.parse.GroupParser(parsers, **options)
 
 
-def instance_of(every: list[Member], meta: canal.MetaManager, **options: Any) -> canal.Instance:
-    return canal.Instance.compose("shop", parser=group_of(every, **options), meta=meta, store=canal.MemoryStore(max_entries=64))
+def instance_of(every: list[Member], meta: canal.meta.MetaManager, **options: Any) -> canal.Instance:
+    store = canal.store.MemoryStore(max_entries=64)
+    return canal.Instance.compose("shop", parser=group_of(every, **options), meta=meta, store=store)
 
 
 def got_of(message: canal.Message) -> list[tuple[str, int]]:
@@ -183,8 +184,8 @@ def test_a_restart_inside_a_transaction_goes_on_with_its_rest(order: Any) -> Non
     for one in every:
         one.log.end()
     away = Away(every[0].log)
-    parsers = {"a": canal.BinlogParser(away, backoff=(0.01, 0.05)), "b": canal.BinlogParser(every[1].log)}
-    group = canal.GroupParser(parsers, order=order, idle_after=0)
+    parsers = {"a": canal.parse.BinlogParser(away, backoff=(0.01, 0.05)), "b": canal.parse.BinlogParser(every[1].log)}
+    group = canal.parse.GroupParser(parsers, order=order, idle_after=0)
     with canal.Instance.compose("shop", parser=group, meta=meta) as instance:
         until(lambda: is_waiting(parsers["b"]))
         assert not instance.get()
@@ -259,7 +260,7 @@ def test_a_cursor_names_each_member_and_the_text_of_it_is_refused_by_who_knows_o
 
 def test_what_a_member_has_before_the_others_are_started_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     instance = instance_of(ended(count=2), canal.MemoryMeta())
-    assert isinstance(instance.parser, canal.GroupParser)
+    assert isinstance(instance.parser, canal.parse.GroupParser)
     first, last = instance.parser.members["a"], instance.parser.members["b"]
     start = last.start
 
@@ -306,9 +307,9 @@ def test_a_member_that_is_added_begins_at_its_own_start() -> None:
         assert [name for name, _ in instance.position().members] == ["a", "b"]
 
 
-def with_latest(every: list[Member], meta: canal.MetaManager) -> canal.Instance:
-    parsers = {one.name: canal.BinlogParser(one.log, backoff=(0.01, 0.05)) for one in every}
-    return canal.Instance.compose("shop", parser=canal.GroupParser(parsers, order="arrival"), meta=meta)
+def with_latest(every: list[Member], meta: canal.meta.MetaManager) -> canal.Instance:
+    parsers = {one.name: canal.parse.BinlogParser(one.log, backoff=(0.01, 0.05)) for one in every}
+    return canal.Instance.compose("shop", parser=canal.parse.GroupParser(parsers, order="arrival"), meta=meta)
 
 
 def test_the_start_of_a_member_that_is_added_is_in_every_cursor_before_anything_of_it_passes() -> None:
@@ -381,10 +382,10 @@ def test_nothing_passes_before_the_start_of_each_member_is_known() -> None:
     every[0].commit()
     away = Away(every[1].log)
     parsers = {
-        "a": canal.BinlogParser(every[0].log, start="earliest"),
-        "b": canal.BinlogParser(away, backoff=(0.01, 0.05)),
+        "a": canal.parse.BinlogParser(every[0].log, start="earliest"),
+        "b": canal.parse.BinlogParser(away, backoff=(0.01, 0.05)),
     }
-    with canal.Instance.compose("shop", parser=canal.GroupParser(parsers, order="arrival")) as instance:
+    with canal.Instance.compose("shop", parser=canal.parse.GroupParser(parsers, order="arrival")) as instance:
         with pytest.raises(canal.ConnectionLostError):
             instance.subscribe(timeout=0.3)
         assert instance.status().store.put_entries == 0  # type: ignore[union-attr]
@@ -407,7 +408,7 @@ def test_who_waits_for_the_end_of_a_transaction_does_not_pass_when_its_member_fa
     every[0].commit(30)
     with instance_of(every, canal.MemoryMeta(), order="arrival") as instance:
         group = instance.parser
-        assert isinstance(group, canal.GroupParser)
+        assert isinstance(group, canal.parse.GroupParser)
         run = group._run
         instance.subscribe()
         assert got_of(instance.get(timeout=10, linger=1))[-1] == ("a", 29)
@@ -428,12 +429,12 @@ def test_a_parser_is_refused_by_a_second_user_and_the_first_goes_on() -> None:
     a, b, c = members()
     shared = group_of([a], order="arrival").members["a"]
     others = {one.name: group_of([one]).members[one.name] for one in (b, c)}
-    first = canal.Instance.compose("first", parser=canal.GroupParser({"a": shared, "b": others["b"]}, order="arrival"))
-    second = canal.Instance.compose("second", parser=canal.GroupParser({"c": others["c"], "a": shared}))
+    first = canal.Instance.compose("first", parser=canal.parse.GroupParser({"a": shared, "b": others["b"]}, order="arrival"))
+    second = canal.Instance.compose("second", parser=canal.parse.GroupParser({"c": others["c"], "a": shared}))
     alone = canal.Instance.compose("alone", parser=shared)
     with first:
         first.subscribe()
-        for other in (second, canal.Instance.compose("third", parser=canal.GroupParser({"a": shared})), alone):
+        for other in (second, canal.Instance.compose("third", parser=canal.parse.GroupParser({"a": shared})), alone):
             with pytest.raises(canal.StateError, match="in use by the instance of 'first'"):
                 other.start()
         assert shared.marks.func.__self__ is first.parser  # type: ignore[attr-defined]
@@ -443,7 +444,7 @@ def test_a_parser_is_refused_by_a_second_user_and_the_first_goes_on() -> None:
         second.subscribe()
 
 
-class Refused(canal.BinlogParser):
+class Refused(canal.parse.BinlogParser):
     """Does not start; what the others have read fills the store by then."""
 
     def __init__(self, log: FakeBinlog, is_full: Any) -> None:
@@ -460,12 +461,12 @@ def test_a_group_of_which_a_member_does_not_start_waits_for_no_room_in_the_store
     for _ in range(10):
         a.commit()
         b.commit()
-    store, meta = canal.MemoryStore(max_entries=8), canal.MemoryMeta()
+    store, meta = canal.store.MemoryStore(max_entries=8), canal.MemoryMeta()
     with canal.Instance.compose("shop", parser=group_of([a, b], order="arrival"), meta=meta, store=store) as instance:
         instance.subscribe()
         instance.ack(instance.get_without_ack(1, timeout=60))
     parsers = {"a": group_of([a]).members["a"], "b": Refused(b.log, lambda: store.status().waited > 0)}
-    second = canal.Instance.compose("shop", parser=canal.GroupParser(parsers, order="arrival"), meta=meta, store=store)
+    second = canal.Instance.compose("shop", parser=canal.parse.GroupParser(parsers, order="arrival"), meta=meta, store=store)
     caller, raised = in_thread(second.start)
     caller.join(60)
 
@@ -497,10 +498,10 @@ def test_a_heartbeat_of_an_idle_server_lets_the_others_pass() -> None:
     orders = busy.table("shop", "orders", "id INT PRIMARY KEY")
     with idle.serve() as server:
         parsers = {
-            "busy": canal.BinlogParser(busy, start="earliest"),
-            "idle": canal.BinlogParser(canal.MySQLSource(port=server.port, user="", password="", heartbeat_interval=600)),
+            "busy": canal.parse.BinlogParser(busy, start="earliest"),
+            "idle": canal.parse.BinlogParser(canal.MySQLSource(port=server.port, user="", password="", heartbeat_interval=600)),
         }
-        with canal.Instance.compose("shop", parser=canal.GroupParser(parsers, idle_after=0)) as instance:
+        with canal.Instance.compose("shop", parser=canal.parse.GroupParser(parsers, idle_after=0)) as instance:
             instance.subscribe()
             while not parsers["idle"].complete_to:
                 idle.heartbeat()
@@ -519,21 +520,21 @@ def test_a_heartbeat_of_an_idle_server_lets_the_others_pass() -> None:
 
 
 def test_options_that_cannot_be_are_refused() -> None:
-    parser = canal.BinlogParser(FakeBinlog())
+    parser = canal.parse.BinlogParser(FakeBinlog())
     for wrong, text in (
         ({}, "mapping of names"), ({"a.b": parser}, "name of a member"), ({"a": 1}, "must be a parser"),
-        ({"a": parser, "b": parser}, "twice"), ({"a": canal.GroupParser({"a": parser})}, "one source"),
+        ({"a": parser, "b": parser}, "twice"), ({"a": canal.parse.GroupParser({"a": parser})}, "one source"),
     ):  # fmt: skip
         with pytest.raises(canal.ConfigError, match=text):
-            canal.GroupParser(wrong)  # type: ignore[arg-type]
+            canal.parse.GroupParser(wrong)  # type: ignore[arg-type]
     for options in ({"order": "size"}, {"on_stalled": "skip"}, {"idle_after": -1}, {"stalled_after": "1"}):
         with pytest.raises(canal.ConfigError, match=next(iter(options))):
-            canal.GroupParser({"a": parser}, **options)  # type: ignore[arg-type]
+            canal.parse.GroupParser({"a": parser}, **options)  # type: ignore[arg-type]
     with pytest.raises(canal.ConfigError, match="no journal"):
         canal.Position(journal="x", members={"a": canal.Position()})
     with pytest.raises(canal.ConfigError, match="follows one source"):
         canal.pipe(
-            canal.Instance.compose("shop", parser=canal.GroupParser({"a": parser})), canal.targets.JSONLinesTarget("never")
+            canal.Instance.compose("shop", parser=canal.parse.GroupParser({"a": parser})), canal.targets.JSONLinesTarget("never")
         )
 
 
@@ -545,9 +546,9 @@ def test_a_member_that_switches_loses_nothing_for_clients_that_stand_apart(kind:
     meta = canal.MemoryMeta()
 
     def instance() -> canal.Instance:
-        moves = canal.BinlogParser(pair.first, standby=pair.second, start="earliest", standby_start="earliest",
-                                   backoff=(0.01, 0.02), tables=canal.TableFilter(r"shop\..*"))  # fmt: skip
-        group = canal.GroupParser({"a": canal.BinlogParser(other.log, start="earliest"), "m": moves}, order="arrival")
+        moves = canal.parse.BinlogParser(pair.first, standby=pair.second, start="earliest", standby_start="earliest",
+                                   backoff=(0.01, 0.02), tables=canal.filter.TableFilter(r"shop\..*"))  # fmt: skip
+        group = canal.parse.GroupParser({"a": canal.parse.BinlogParser(other.log, start="earliest"), "m": moves}, order="arrival")
         return canal.Instance.compose("shop", parser=group, meta=meta)
 
     def ids(one: canal.Instance, client: int, count: int) -> list[int]:
@@ -568,7 +569,7 @@ def test_a_member_that_switches_loses_nothing_for_clients_that_stand_apart(kind:
             one.get(1, timeout=0, client_id=client)
     with instance() as one:
         group = one.parser
-        assert isinstance(group, canal.GroupParser)
+        assert isinstance(group, canal.parse.GroupParser)
         assert group.members["m"].switch()  # type: ignore[attr-defined]
         pair.write(7, to=(pair.second,))
 
@@ -583,8 +584,8 @@ def test_the_cursors_of_a_member_are_those_that_a_switch_of_it_translates() -> N
     here, there, other = (canal.Position(journal="b.1", offset=offset) for offset in (4, 5, 6))
     both = canal.Position(members={"a": here, "b": other})
     found: list[Any] = []
-    parsers = {name: canal.BinlogParser(FakeBinlog()) for name in "ab"}
-    group = canal.GroupParser(parsers)
+    parsers = {name: canal.parse.BinlogParser(FakeBinlog()) for name in "ab"}
+    group = canal.parse.GroupParser(parsers)
     group.marks = lambda: [both]
     group.translated = found.append
     group.oldest = lambda: both
@@ -609,9 +610,9 @@ def test_each_member_has_a_schema_history_of_its_own(tmp_path: Path) -> None:
 
     def instance() -> canal.Instance:
         parsers = {
-            name: canal.BinlogParser(log, history=canal.FileHistory(tmp_path)) for name, log in logs.items()
+            name: canal.parse.BinlogParser(log, history=canal.FileHistory(tmp_path)) for name, log in logs.items()
         }
-        group = canal.GroupParser(parsers, order="arrival")
+        group = canal.parse.GroupParser(parsers, order="arrival")
         return canal.Instance.compose("shop", parser=group, meta=canal.FileMeta(tmp_path))
 
     with instance() as one:

@@ -40,8 +40,8 @@ def state(number: int) -> dict[str, Any]:
 def make(kind: str, request: pytest.FixtureRequest, directory: Path, root: str) -> Any:
     if kind == "zookeeper":
         hosts = request.getfixturevalue("zookeeper_server").hosts
-        return canal.ZooKeeperHistory(canal.ZooKeeper(hosts=hosts, root=root, session_timeout=30.0), keep_days=-1)
-    return canal.MemoryHistory() if kind == "memory" else canal.FileHistory(directory, keep_days=-1)
+        return canal.parse.ZooKeeperHistory(canal.ZooKeeper(hosts=hosts, root=root, session_timeout=30.0), keep_days=-1)
+    return canal.parse.MemoryHistory() if kind == "memory" else canal.FileHistory(directory, keep_days=-1)
 
 
 @pytest.fixture(params=["memory", "file", "zookeeper"])
@@ -128,7 +128,7 @@ def test_steps_of_two_sources_are_ordered_by_their_gtid_sets(history: SchemaHist
 def test_a_history_of_another_source_is_refused(history: SchemaHistory) -> None:
     history.add(canal.Position(journal="a.000009", offset=9, source="A"), {}, {})
 
-    with pytest.raises(canal.HistoryError, match="of A.*of B.*history of its own"):
+    with pytest.raises(canal.errors.HistoryError, match="of A.*of B.*history of its own"):
         history.restore(canal.Position(journal="a.000010", offset=9, source="B"))
 
 
@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_trusted_is_refused(tmp_path: Path, damage: Callab
     history.close()
     damage(tmp_path / "x" / "schema.db")
 
-    with pytest.raises(canal.HistoryError, match=told):
+    with pytest.raises(canal.errors.HistoryError, match=told):
         history.open("x")
         history.restore(at(1))
     history.close()
@@ -194,12 +194,12 @@ def test_a_second_user_and_a_folder_that_cannot_be_written_are_told(tmp_path: Pa
     first, second = canal.FileHistory(tmp_path), canal.FileHistory(tmp_path)
     first.open("x")
     first.add(at(1), {}, {})
-    with pytest.raises(canal.HistoryError, match="Another process"):
+    with pytest.raises(canal.errors.HistoryError, match="Another process"):
         second.open("x")
     (tmp_path / "file").write_text("")
     third = canal.FileHistory(tmp_path / "file")
     third.open("x")
-    with pytest.raises(canal.HistoryError, match="cannot write"):
+    with pytest.raises(canal.errors.HistoryError, match="cannot write"):
         third.add(at(1), {}, {})
     first.close()
 
@@ -254,7 +254,7 @@ def test_a_kill_in_mid_write_leaves_whole_steps(tmp_path: Path) -> None:
 # -- the follower ------------------------------------------------------------------------------------------------------
 
 
-def names(source: canal.Source, **options: Any) -> list[tuple[str, ...]]:
+def names(source: canal.parse.Source, **options: Any) -> list[tuple[str, ...]]:
     config = canal.InstanceConfig(destination="x", source=source, **options)
     end = source.position if isinstance(source, FakeBinlog) else None  # of a log that goes on later, maybe
     with canal.Instance(config) as instance:
@@ -303,7 +303,7 @@ def test_columns_that_become_unknown_are_an_alarm_or_an_error(tmp_path: Path) ->
     assert isinstance(alarm, canal.AlarmMessage)
     assert alarm.kind is canal.AlarmKind.SCHEMA
 
-    with pytest.raises(canal.SchemaError, match=r"nothing is known of the columns of shop\.t .*schema="):
+    with pytest.raises(canal.errors.SchemaError, match=r"nothing is known of the columns of shop\.t .*schema="):
         names(canal.LocalBinlogSource(tmp_path), unknown_columns="error", **files)
     with pytest.raises(canal.ConfigError, match="unknown_columns"):
         names(canal.LocalBinlogSource(tmp_path), unknown_columns="maybe", **files)
@@ -410,7 +410,7 @@ def test_names_that_differ_in_case_are_one_table_over_a_restart_too(tmp_path: Pa
     table.insert({"a": 2})
     fake.end()
     fake.write(tmp_path)
-    options: dict[str, Any] = {"start": "earliest", "schema_history": canal.MemoryHistory()}
+    options: dict[str, Any] = {"start": "earliest", "schema_history": canal.parse.MemoryHistory()}
     source = canal.LocalBinlogSource(tmp_path, lower_case_table_names=setting)
     options["source"] = source
 
@@ -429,7 +429,7 @@ def test_a_table_is_read_again_only_while_no_change_of_it_waits_in_the_log() -> 
     assert names_until_error(fake, start) == [("id", "a", "b")]
     table.alter("ALTER TABLE shop.t RENAME COLUMN a TO b, RENAME COLUMN b TO a", "id INT PRIMARY KEY, b INT, a INT")
 
-    with pytest.raises(canal.SchemaError, match=r"shop\.t are not known.*after its change at"):
+    with pytest.raises(canal.errors.SchemaError, match=r"shop\.t are not known.*after its change at"):
         names_until_error(fake, start)
 
 
@@ -552,7 +552,7 @@ def test_what_was_complete_before_the_disk_is_full_is_delivered_and_the_rest_onc
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
     try:
         for _ in range(2):
-            with pytest.raises(canal.HistoryError, match="cannot write .*schema.db: .* [(]at binlog.*Make room"):
+            with pytest.raises(canal.errors.HistoryError, match="cannot write .*schema.db: .* [(]at binlog.*Make room"):
                 read()
             number = len(found)
             assert 10 < number < 60

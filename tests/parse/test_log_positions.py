@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 import canal
-from canal import (
+from canal import Position
+from canal.parse import (
     FailbackLogPositionManager,
     FileLogPositionManager,
     MemoryLogPositionManager,
     MetaLogPositionManager,
-    Position,
 )
 
 ONE, TWO, THREE = (Position("binlog.000001", offset, source="s") for offset in (100, 200, 300))
@@ -122,7 +122,7 @@ def test_a_sink_at_the_end_of_the_line_goes_on_behind_what_it_took(tmp_path: Pat
     for number in range(3):
         orders.insert({"id": number})
         keep = Keep()
-        parser = canal.BinlogParser(log, start="earliest", log_positions=FileLogPositionManager(tmp_path))
+        parser = canal.parse.BinlogParser(log, start="earliest", log_positions=FileLogPositionManager(tmp_path))
         with canal.Instance.compose("own", parser=parser, sink=keep):
             deadline = time.monotonic() + 60
             while not keep.rows:
@@ -154,11 +154,11 @@ def test_what_a_sink_did_not_take_comes_again(tmp_path: Path) -> None:
         def sink(self, entries: list[canal.Entry]) -> None:
             rows = [row.after["id"] for entry in entries for row in entry.rows if row.after]
             if len(taken) >= self.most:
-                raise canal.HookError("the disk is full")
+                raise canal.errors.HookError("the disk is full")
             taken.extend(rows)
 
     for most in (1, 2, 3):
-        parser = canal.BinlogParser(log, start="earliest", log_positions=FileLogPositionManager(tmp_path), piece_entries=1)
+        parser = canal.parse.BinlogParser(log, start="earliest", log_positions=FileLogPositionManager(tmp_path), piece_entries=1)
         with canal.Instance.compose("own", parser=parser, sink=Refusing(most)) as instance:
             deadline = time.monotonic() + 60
             while not instance.is_exhausted:

@@ -37,7 +37,7 @@ class Group:
         def work() -> None:
             try:
                 self.merge.pass_on(pieces[0].member, list(pieces), self.passed.extend)  # type: ignore[arg-type]
-            except canal.StoreClosedError:
+            except canal.errors.StoreClosedError:
                 pass
 
         thread = threading.Thread(target=work, daemon=True)

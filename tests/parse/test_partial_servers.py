@@ -57,7 +57,7 @@ def test_a_schema_history_needs_a_dump_by_offset() -> None:
         table.insert({"id": 1})
         fake.ddl("ALTER TABLE t ADD b INT", schema="d")
         fake.table("d", "t", "id INT PRIMARY KEY, b INT")
-        with instance_of(server, start=start) as instance, pytest.raises(canal.ServerError) as caught:
+        with instance_of(server, start=start) as instance, pytest.raises(canal.errors.ServerError) as caught:
             instance.subscribe()
             instance.get(10, timeout=30)
     assert caught.value.errno == 1047

@@ -69,7 +69,7 @@ def test_what_cannot_be_asked_for_want_of_a_connection_is_no_reset(monkeypatch: 
     fake.error_after(3, 1105, "the disk is full")
     with canal.Instance(canal.InstanceConfig(destination="d", source=fake, start="earliest")) as instance:
         instance.subscribe()
-        with pytest.raises(canal.ServerError, match="the disk is full") as caught:
+        with pytest.raises(canal.errors.ServerError, match="the disk is full") as caught:
             while instance.get(timeout=60):
                 pass
     assert not isinstance(caught.value, canal.PositionLostError)
@@ -197,7 +197,7 @@ class Quiet:
 
     def check_end(self, position: canal.Position) -> bool:
         self.asked.append(self.now)
-        raise canal.PositionLostError("the log was begun anew", reason=canal.LostReason.DIVERGED, position=position)
+        raise canal.PositionLostError("the log was begun anew", reason=canal.errors.LostReason.DIVERGED, position=position)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

@@ -7,16 +7,8 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from canal import (
-    AuthenticationError,
-    CanalError,
-    ConnectionLostError,
-    LostReason,
-    MySQLSource,
-    Position,
-    PositionLostError,
-    ServerError,
-)
+from canal import AuthenticationError, CanalError, ConnectionLostError, MySQLSource, Position, PositionLostError
+from canal.errors import LostReason, ServerError
 from canal.parse.source.server_errors import MEANINGS, During, login_error, meaning, query_error, stream_error
 
 SOURCE = MySQLSource(host="db", user="u", password="secret")

@@ -69,14 +69,14 @@ def test_no_other_module_compares_versions() -> None:
     [({"log_bin": "OFF"}, "log_bin"), ({}, "log_bin"), ({"log_bin": "ON", "binlog_format": "MIXED"}, "binlog_format = 'ROW'")],
 )
 def test_a_server_without_what_is_needed_is_refused(variables: dict[str, str], words: str) -> None:
-    with pytest.raises(canal.ServerError, match=re.escape(words)):
+    with pytest.raises(canal.errors.ServerError, match=re.escape(words)):
         read_server(lambda sql: list(variables.items()), MySQLSource())
 
 
 def test_a_server_that_keeps_its_log_in_innodb_is_refused() -> None:
     """MariaDB 12.3"""
     said = {"log_bin": "ON", "binlog_format": "ROW", "binlog_storage_engine": "InnoDB", "version": "12.3.2-MariaDB-log"}
-    with pytest.raises(canal.UnsupportedError, match=r"in InnoDB \(\.ibb files\)"):
+    with pytest.raises(canal.errors.UnsupportedError, match=r"in InnoDB \(\.ibb files\)"):
         read_server(lambda sql: list(said.items()), MySQLSource())
 
     said["binlog_storage_engine"] = ""

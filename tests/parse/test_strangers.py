@@ -35,8 +35,8 @@ from canal import (
     DecodeError,
     InstanceConfig,
     MySQLSource,
-    ServerError,
 )
+from canal.errors import ServerError
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log.framing import PacketFramer
 from canal.parse.source import _pymysql

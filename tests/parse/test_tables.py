@@ -187,7 +187,7 @@ def test_digits_of_old_temporal_types_of_mariadb_come_from_the_schema_or_are_ref
     assert asked == ["orders"]
     for nothing in (None, *((schema("id INT, x TIME(3)"), schema("id INT, t INT")) if metadata == "FULL" else ())):
         resolve, _ = resolver(nothing)
-        with pytest.raises(canal.UnsupportedError, match=r"column 2 of shop.orders, .*old format \(type 11\)") as caught:
+        with pytest.raises(canal.errors.UnsupportedError, match=r"column 2 of shop.orders, .*old format \(type 11\)") as caught:
             resolve.resolve(body, MARIADB)
         assert "mysql56_temporal_format" in str(caught.value)
     resolve, _ = resolver()  # MySQL has them without fractions only
@@ -201,11 +201,11 @@ def test_digits_of_old_temporal_types_of_mariadb_come_from_the_schema_or_are_ref
         ("v INT, b UUID, id INT, F INET4", ["binary(16)", "binary(16)", "inet4", "uuid", "varbinary(16)"]),  # by name
         ("id INT, u INET4, s UUID, f INET6, b INT", ["binary(16)", "uuid", "binary(4)", "binary(16)", "varbinary(16)"]),
         (None, ["binary(16)", "binary(16)", "binary(4)", "binary(16)", "varbinary(16)"]),
-        (canal.SchemaError("changed since"), ["binary(16)", "binary(16)", "binary(4)", "binary(16)", "varbinary(16)"]),
+        (canal.errors.SchemaError("changed since"), ["binary(16)", "binary(16)", "binary(4)", "binary(16)", "varbinary(16)"]),
     ],
 )  # fmt: skip
 def test_addresses_of_mariadb_come_from_the_schema_or_are_bytes(
-    known: str | canal.SchemaError | None, expected: list[str], caplog: pytest.LogCaptureFixture
+    known: str | canal.errors.SchemaError | None, expected: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """T71: the log has them as BINARY with FULL metadata too; what is not known is told once."""
     fake = FakeBinlog(flavor="mariadb", metadata="FULL")
@@ -214,7 +214,7 @@ def test_addresses_of_mariadb_come_from_the_schema_or_are_bytes(
     (body,) = [event[25:-4] for event in fake.events() if event[4] == 19]
 
     def find(raw: RawTableMap) -> canal.TableSchema | None:
-        if isinstance(known, canal.SchemaError):
+        if isinstance(known, canal.errors.SchemaError):
             raise known
         return schema(known) if known is not None else None
 
@@ -222,7 +222,7 @@ def test_addresses_of_mariadb_come_from_the_schema_or_are_bytes(
     for _ in range(2):
         assert [column.column_type for column in resolve.resolve(body, MARIADB).columns[1:]] == expected
 
-    missing = known is None or isinstance(known, canal.SchemaError) or "b BINARY" not in known
+    missing = known is None or isinstance(known, canal.errors.SchemaError) or "b BINARY" not in known
     assert sum("UUID, INET6 or INET4" in one.message for one in caplog.records) == missing
 
 
@@ -348,7 +348,7 @@ def test_signs_that_fit_two_readings_are_those_of_the_schema_or_refused() -> Non
     for columns, unsigned in ((known, "a"), (other, "ac")):
         found = resolver(columns)[0].resolve(body, UNDECIDED)
         assert "".join(column.name for column in found.columns if column.unsigned) == unsigned
-    with pytest.raises(canal.UnsupportedError, match="'c', is unsigned.*columns to the source"):
+    with pytest.raises(canal.errors.UnsupportedError, match="'c', is unsigned.*columns to the source"):
         resolver()[0].resolve(body, UNDECIDED)
 
 
@@ -387,7 +387,7 @@ def test_columns_of_functional_keys_are_left_out_where_table_maps_have_them() ->
     rows = bytes((3, 0b101, 0)) + (7).to_bytes(4, "little") + (8).to_bytes(4, "little")
     assert found.decoder.decode(rows, 0, len(rows), 0) == [(None, (7, 8))]
     whole = bytes((3, 0b111, 0)) + bytes(12)
-    with pytest.raises(canal.UnsupportedError, match="e2586f3a.*functional key"):
+    with pytest.raises(canal.errors.UnsupportedError, match="e2586f3a.*functional key"):
         found.decoder.walk(whole, 0, len(whole), 0)
 
     later = resolver()[0].resolve(body, Release("mysql", (8, 0, 18)))

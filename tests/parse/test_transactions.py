@@ -286,7 +286,7 @@ def test_damaged_gtid_and_xa_events_are_errors(body: bytes) -> None:
     for parse in (parse_tagged_gtid, parse_xa_prepare):
         try:
             parse(bytes(19) + body, 19 + len(body))
-        except (canal.DecodeError, canal.UnsupportedError):
+        except (canal.DecodeError, canal.errors.UnsupportedError):
             pass
 
 
@@ -308,7 +308,7 @@ def test_damaged_events_are_errors_for_a_scan_too(flavor: Any, checksum: bool) -
                 for one in (*events[:index], damaged, *events[index + 1 :]):
                     scan.feed(one)
                 assert scan.boundary
-            except (canal.DecodeError, canal.UnsupportedError):
+            except (canal.DecodeError, canal.errors.UnsupportedError):
                 pass
 
 

@@ -37,8 +37,8 @@ def session(config: ZooKeeper) -> Iterator[Session]:
 
 
 @pytest.fixture
-def alone(config: ZooKeeper) -> Iterator[canal.ZooKeeperHistory]:
-    made = canal.ZooKeeperHistory(config, keep_days=-1)
+def alone(config: ZooKeeper) -> Iterator[canal.parse.ZooKeeperHistory]:
+    made = canal.parse.ZooKeeperHistory(config, keep_days=-1)
     made.open("x")
     yield made
     made.close()
@@ -52,7 +52,7 @@ class Turn:
         session.make(path)
         (version,) = session.write([Set(path, b"")])
         self.fence: Fence | None = Fence(path, version, version)
-        self.history = canal.ZooKeeperHistory(session.config, keep_days=-1)
+        self.history = canal.parse.ZooKeeperHistory(session.config, keep_days=-1)
         self.history.bind(session, lambda: self.fence)
         self.history.open("x")
 
@@ -90,7 +90,7 @@ def test_who_has_no_turn_any_more_writes_nothing(session: Session) -> None:
 
 
 def test_many_tables_go_into_nodes_that_zookeeper_takes_and_read_back(
-    alone: canal.ZooKeeperHistory, session: Session
+    alone: canal.parse.ZooKeeperHistory, session: Session
 ) -> None:
     tables = large(10_000)
     alone.add(at(1), tables, {})
@@ -145,14 +145,14 @@ def test_a_crash_at_any_write_leaves_whole_steps_and_no_rubbish(
         cut = Cut(session.config, number, after)
         cut.open()
         assert cut.wait_connected(30)
-        history = canal.ZooKeeperHistory(session.config, keep_days=-1)
+        history = canal.parse.ZooKeeperHistory(session.config, keep_days=-1)
         history.bind(cut, lambda: turn.fence)
         history.open(f"d{number}")
         for done, action in enumerate(actions):
             try:
                 getattr(history, action[0])(*action[1:])
             except canal.ConnectionLostError:
-                reader = canal.ZooKeeperHistory(session.config)
+                reader = canal.parse.ZooKeeperHistory(session.config)
                 reader.bind(session, lambda: turn.fence)
                 reader.open(f"d{number}")
                 found = reader.restore(at(9))
@@ -174,9 +174,9 @@ def test_a_crash_at_any_write_leaves_whole_steps_and_no_rubbish(
 
 @pytest.mark.parametrize("deed", ["add", "forget"])
 def test_a_second_process_without_turns_is_found_out(
-    alone: canal.ZooKeeperHistory, config: ZooKeeper, deed: str
+    alone: canal.parse.ZooKeeperHistory, config: ZooKeeper, deed: str
 ) -> None:
-    other = canal.ZooKeeperHistory(config)
+    other = canal.parse.ZooKeeperHistory(config)
     other.open("x")
     alone.add(at(1), {T: {"n": 1}}, {})
     assert other.restore(at(9)) is not None
@@ -185,7 +185,7 @@ def test_a_second_process_without_turns_is_found_out(
     else:
         other.forget()
 
-    with pytest.raises(canal.HistoryError, match="by another process.*turns with ha="):
+    with pytest.raises(canal.errors.HistoryError, match="by another process.*turns with ha="):
         alone.add(at(3), {}, None)
     other.close()
 
@@ -209,7 +209,7 @@ def _damages() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("damage", _damages())
-def test_nodes_that_cannot_be_trusted_are_refused(alone: canal.ZooKeeperHistory, session: Session, damage: str) -> None:
+def test_nodes_that_cannot_be_trusted_are_refused(alone: canal.parse.ZooKeeperHistory, session: Session, damage: str) -> None:
     alone.add(at(1), {T: {"n": 1}}, {})
     path = session.config.destination_path("x", "schema")
     value = session.get(f"{path}/0000000001")
@@ -217,11 +217,11 @@ def test_nodes_that_cannot_be_trusted_are_refused(alone: canal.ZooKeeperHistory,
     session.write(_damages()[damage](path, value.data))
 
     told = {"missing": "is missing.*Delete the node", "newer": "format 9, not 1"}.get(damage, "is damaged.*Delete the node")
-    with pytest.raises(canal.HistoryError, match=told):
+    with pytest.raises(canal.errors.HistoryError, match=told):
         alone.restore(at(9))
 
 
-def test_what_a_dead_process_left_half_written_is_removed(alone: canal.ZooKeeperHistory, session: Session) -> None:
+def test_what_a_dead_process_left_half_written_is_removed(alone: canal.parse.ZooKeeperHistory, session: Session) -> None:
     alone.add(at(1), {T: {"n": 1}}, {})
     path = session.config.destination_path("x", "schema")
     session.write([Create(f"{path}/0000000002.0001", b"half"), Create(f"{path}/0000000002.0002", b"half")])
@@ -232,7 +232,7 @@ def test_what_a_dead_process_left_half_written_is_removed(alone: canal.ZooKeeper
 
 def test_steps_are_merged_when_that_is_worth_it_and_young_ones_stay(config: ZooKeeper, session: Session) -> None:
     now = [1e9]
-    history = canal.ZooKeeperHistory(config, keep_days=1, clock=lambda: now[0])
+    history = canal.parse.ZooKeeperHistory(config, keep_days=1, clock=lambda: now[0])
     history.open("x")
     path = config.destination_path("x", "schema")
     tables = large(100)
@@ -253,7 +253,7 @@ def test_steps_are_merged_when_that_is_worth_it_and_young_ones_stay(config: ZooK
 
 
 def test_a_zookeeper_that_does_not_answer_is_a_lost_connection_and_is_used_again(own_zookeeper: ZooKeeperServer) -> None:
-    history = canal.ZooKeeperHistory(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=4.0))
+    history = canal.parse.ZooKeeperHistory(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=4.0))
     history.open("x")
     history.add(at(1), {T: {"n": 1}}, {})
     own_zookeeper.kill()
@@ -295,10 +295,10 @@ def test_a_standby_goes_on_with_the_columns_of_the_place_of_its_cursor(config: Z
             second.ack(message.id)
 
     assert found == [("id", "a", "b"), ("id", "b", "a")]
-    assert isinstance(second.parser.history, canal.ZooKeeperHistory)  # type: ignore[attr-defined]
+    assert isinstance(second.parser.history, canal.parse.ZooKeeperHistory)  # type: ignore[attr-defined]
 
 
-class Failing(canal.MemoryHistory):
+class Failing(canal.parse.MemoryHistory):
     """The second step meets an error, once."""
 
     def __init__(self, error: Exception) -> None:

@@ -122,7 +122,7 @@ def test_a_parser_goes_on_there(session: Session) -> None:
     found = []
     for number in range(2):
         table.insert({"id": number})
-        parser = canal.BinlogParser(fake, start="earliest", log_positions=PeriodMixedLogPositionManager(session.config))
+        parser = canal.parse.BinlogParser(fake, start="earliest", log_positions=PeriodMixedLogPositionManager(session.config))
         sink, ended = Taken(), threading.Event()
         sink.start("shop", None)
         parser.start("shop", sink, None, ended.set)

@@ -301,7 +301,7 @@ def test_a_rule_that_fails_stops_behind_what_lies_before_it_or_parks(
     fake_binlog.end()
     rule = canal.Rule(mask={"n": lambda n: 6 // n})
     with life(fake_binlog) as instance:
-        with pytest.raises(canal.HookError, match="ZeroDivisionError"):
+        with pytest.raises(canal.errors.HookError, match="ZeroDivisionError"):
             canal.pipe(instance, target, rules=[rule]).run()
         assert read(target, "SELECT id, n FROM orders") == [(1, 6)]
 

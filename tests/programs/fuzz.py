@@ -990,7 +990,7 @@ def decoded(rng: random.Random, log: Log, batches: list[list[bytes]], piece_entr
     def find(raw: RawTableMap) -> canal.TableSchema | None:
         found = log.tables.get((raw.schema, raw.table))
         if found is not None and (problem := misfit(raw, found)):
-            raise canal.SchemaError(problem)
+            raise canal.errors.SchemaError(problem)
         return found
 
     is_seed = piece_entries > 0

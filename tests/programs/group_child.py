@@ -16,15 +16,15 @@ from tests.programs.kill_child import append
 from tests.support.journal import changes_of
 
 
-def parser_of(options: dict[str, str], port: str, standby: str | None) -> canal.BinlogParser:
+def parser_of(options: dict[str, str], port: str, standby: str | None) -> canal.parse.BinlogParser:
     def source(port: str) -> canal.MySQLSource:
         return canal.MySQLSource(
             host="127.0.0.1", port=int(port), user=options["user"], password=options["password"], connect_timeout=2.0,
             heartbeat_interval=1.0, get_server_public_key=True,
         )  # fmt: skip
 
-    return canal.BinlogParser(
-        source(port), tables=canal.TableFilter(options["filter"]), standby=None if standby is None else source(standby),
+    return canal.parse.BinlogParser(
+        source(port), tables=canal.filter.TableFilter(options["filter"]), standby=None if standby is None else source(standby),
         backoff=(0.1, 1.0),
     )  # fmt: skip
 
@@ -34,7 +34,7 @@ def main() -> None:
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     standbys = options["standbys"]
     parsers = {name: parser_of(options, port, standbys.get(name)) for name, port in options["members"].items()}
-    group = canal.GroupParser(parsers, idle_after=1.0, stalled_after=4.0, on_stalled="go_on")
+    group = canal.parse.GroupParser(parsers, idle_after=1.0, stalled_after=4.0, on_stalled="go_on")
     quick = canal.Heartbeat(interval=0.3, timeout=2.0, retries=2)
     with canal.Instance.compose("grouped", parser=group, meta=canal.FileMeta(directory), heartbeat=quick) as instance:
         instance.subscribe()

@@ -36,7 +36,7 @@ def main() -> None:
         destination="routed", source=source, filter=rf"{schema}\..*", store_bytes=1 << 20, on_slow="evict", slow_after=0.2,
         schema_history=canal.FileHistory(directory),
     )  # fmt: skip
-    router = canal.RouterSink(config)
+    router = canal.server.RouterSink(config)
     filters = {"all": "", "log": rf"{schema}\.(log|done)"}
     for name, filter in filters.items():
         router.output(name, filter, meta=canal.FileMeta(directory), store_bytes=1 << 18)

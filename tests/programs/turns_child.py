@@ -93,19 +93,19 @@ def main() -> None:
         for name, port in options["ports"].items()
     }  # fmt: skip
     filter = r"turns\..*"
-    composed: canal.Instance | canal.RouterSink
+    composed: canal.Instance | canal.server.RouterSink
     if options["kind"] == "group":
         parsers = {
-            name: canal.BinlogParser(
-                source, tables=canal.TableFilter(filter), backoff=(0.05, 0.3), history=canal.ZooKeeperHistory(ha)
+            name: canal.parse.BinlogParser(
+                source, tables=canal.filter.TableFilter(filter), backoff=(0.05, 0.3), history=canal.parse.ZooKeeperHistory(ha)
             )
             for name, source in sources.items()
         }  # fmt: skip
-        composed = canal.Instance.compose("turns", parser=canal.GroupParser(parsers, order="arrival"), ha=ha)
+        composed = canal.Instance.compose("turns", parser=canal.parse.GroupParser(parsers, order="arrival"), ha=ha)
         instances = {"all": composed}
     else:
         source = next(iter(sources.values()))
-        composed = canal.RouterSink(canal.InstanceConfig(destination="turns", source=source, filter=filter, ha=ha))
+        composed = canal.server.RouterSink(canal.InstanceConfig(destination="turns", source=source, filter=filter, ha=ha))
         instances = {"all": composed.output("all"), "t": composed.output("only-t", r"turns\.t")}
     signal.signal(signal.SIGUSR1, lambda *signalled: composed.release())
     signal.signal(signal.SIGUSR2, follower.stop_soon)

@@ -148,18 +148,18 @@ def test_a_large_column_that_is_masked_may_be_left_out_of_an_image() -> None:
     assert state.upserts == [(1, "masked", 6)]
 
 
-def composed(sink: canal.EntrySink | None, masks: Masks) -> canal.Instance:
+def composed(sink: canal.sink.EntrySink | None, masks: Masks) -> canal.Instance:
     fake = FakeBinlog()
     users = fake.table("shop", "users", COLUMNS.format("INT"))
     users.insert({"id": 1, "email": "secret", "n": 5}, sql="INSERT INTO users VALUES (1, 'secret', 5)")
     fake.query("UPDATE users SET email = 'secret'", "shop")
     fake.end()
-    parser = canal.BinlogParser(fake, start="earliest", masks=masks)
-    return canal.Instance.compose("composed", parser=canal.GroupParser({"a": parser}), sink=sink)
+    parser = canal.parse.BinlogParser(fake, start="earliest", masks=masks)
+    return canal.Instance.compose("composed", parser=canal.parse.GroupParser({"a": parser}), sink=sink)
 
 
 def test_a_composed_instance_withholds_what_its_parser_masks() -> None:
-    for sink in (None, canal.EntrySink(masks=Masks(MASKS))):
+    for sink in (None, canal.sink.EntrySink(masks=Masks(MASKS))):
         with composed(sink, Masks(MASKS)) as instance:
             instance.subscribe()
             entries = [entry for message in instance.stream() for entry in message]
@@ -170,7 +170,7 @@ def test_a_composed_instance_withholds_what_its_parser_masks() -> None:
 def test_a_sink_without_the_masks_of_its_parser_is_refused() -> None:
     for masks in (None, Masks({"shop.users": {"email": Mask.drop()}})):
         with pytest.raises(canal.ConfigError, match="masks"):
-            composed(canal.EntrySink(masks=masks), Masks(MASKS))
+            composed(canal.sink.EntrySink(masks=masks), Masks(MASKS))
 
 
 def test_a_partial_document_that_is_masked_does_not_count_as_unchanged() -> None:

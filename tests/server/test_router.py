@@ -29,12 +29,12 @@ def commit(fake: FakeBinlog, *tables: str, first: int = 0) -> None:
 
 
 def router_of(
-    fake: Any, metas: dict[str, canal.MetaManager] | None = None, names: Sequence[str] = tuple(FILTERS), **options: Any
-) -> canal.RouterSink:
+    fake: Any, metas: dict[str, canal.meta.MetaManager] | None = None, names: Sequence[str] = tuple(FILTERS), **options: Any
+) -> canal.server.RouterSink:
     """With ``start="earliest"``, and small stores."""
     own = options.pop("own", {})
     options = {"start": "earliest", "store_entries": 32, "reconnect_backoff": (0.01, 0.05), "slow_after": 0.2, **options}
-    router = canal.RouterSink(canal.InstanceConfig(destination="source", source=fake, **options))
+    router = canal.server.RouterSink(canal.InstanceConfig(destination="source", source=fake, **options))
     for name in names:
         router.output(name, FILTERS[name], **{"meta": (metas or {}).get(name), "store_entries": 16, **own})
     return router
@@ -68,7 +68,7 @@ class Reader:
 
     name: str
     rng: random.Random
-    meta: canal.MetaManager
+    meta: canal.meta.MetaManager
     acked: list[tuple[str, int]] = attrs.field(factory=list)
     out: list[canal.Message] = attrs.field(factory=list)
 
@@ -102,7 +102,7 @@ class Machine:
         self.readers = {name: Reader(name, self.rng, canal.FileMeta(directory)) for name in ("one", "two")}
         self.router = self.begin()
 
-    def begin(self) -> canal.RouterSink:
+    def begin(self) -> canal.server.RouterSink:
         """As after a crash: of the last life there is what was acked."""
         for reader in self.readers.values():
             reader.out.clear()
@@ -195,7 +195,7 @@ class Counted(FakeBinlog):
 
 def test_the_source_is_read_once_from_the_earliest_cursor_and_nothing_acked_comes_again() -> None:
     fake = Counted()
-    metas: dict[str, canal.MetaManager] = {name: canal.MemoryMeta() for name in FILTERS}
+    metas: dict[str, canal.meta.MetaManager] = {name: canal.MemoryMeta() for name in FILTERS}
     commit(fake, *"abc")
     with router_of(fake, metas) as router:
         for name, output in router.outputs.items():
@@ -321,7 +321,7 @@ def test_an_output_that_fails_or_is_stopped_holds_up_nobody_and_goes_on_at_its_c
             if number == 2:
                 assert read(fails, 3) == [("a", 0), ("a", 1), ("a", 2)]
         assert read(router.outputs["one"], 100) == [("a", number) for number in range(100)]
-        with pytest.raises(canal.HookError, match="out of order"):
+        with pytest.raises(canal.errors.HookError, match="out of order"):
             until(lambda: bool(fails.get(timeout=1)))
         assert fails.status().state is canal.State.FAILED
         fails.stop()
@@ -406,7 +406,7 @@ def test_a_start_that_is_interrupted_while_it_writes_cursors_can_be_repeated(mon
 
 def test_a_failure_of_the_source_is_one_of_each_output(tmp_path: Path) -> None:
     fake = FakeBinlog()
-    metas: dict[str, canal.MetaManager] = {name: canal.FileMeta(tmp_path) for name in FILTERS}
+    metas: dict[str, canal.meta.MetaManager] = {name: canal.FileMeta(tmp_path) for name in FILTERS}
     with router_of(fake, metas) as router:
         for output in router.outputs.values():
             output.subscribe()
@@ -426,7 +426,7 @@ def test_what_a_router_does_not_have_is_refused() -> None:
     def config(**options: Any) -> canal.InstanceConfig:
         return canal.InstanceConfig(destination="source", source=fake, **options)
 
-    router = canal.RouterSink(config())
+    router = canal.server.RouterSink(config())
     router.output("one")
     for wrong, text in (
         ("source", "already"), ("one", "already"), ("a/b", "letters"),
@@ -438,12 +438,12 @@ def test_what_a_router_does_not_have_is_refused() -> None:
             router.output("two", **{option: None})
     for options, text in (
         ({"meta": canal.FileMeta("anywhere")}, "keeps no cursors"),
-        ({"ha": (ha := canal.ZooKeeper(hosts="127.0.0.1:1")), "meta": canal.MixedMeta(ha)}, "keeps no cursors"),
+        ({"ha": (ha := canal.ZooKeeper(hosts="127.0.0.1:1")), "meta": canal.meta.MixedMeta(ha)}, "keeps no cursors"),
     ):  # fmt: skip
         with pytest.raises(canal.ConfigError, match=text):
-            canal.RouterSink(config(**options))
+            canal.server.RouterSink(config(**options))
     with pytest.raises(canal.ConfigError, match="InstanceConfig"):
-        canal.RouterSink(fake)  # type: ignore[arg-type]
+        canal.server.RouterSink(fake)  # type: ignore[arg-type]
     assert list(router.outputs) == ["one"]
 
 
@@ -452,7 +452,7 @@ def test_tables_are_known_as_they_were_at_the_cursor_of_each_output(tmp_path: Pa
     fake = FakeBinlog(metadata="MINIMAL")
     table = fake.table("s", "a", "id INT PRIMARY KEY, one INT")
 
-    def router() -> canal.RouterSink:
+    def router() -> canal.server.RouterSink:
         metas = {"one": canal.FileMeta(tmp_path)}
         return router_of(fake, metas, ("one",), schema_history=canal.FileHistory(tmp_path), start="latest")
 
@@ -465,7 +465,7 @@ def test_tables_are_known_as_they_were_at_the_cursor_of_each_output(tmp_path: Pa
         until(lambda: first.outputs["one"].status().store.put_rows >= 2)  # type: ignore[union-attr]
         until(lambda: not first.instance.status().store.entries)  # type: ignore[union-attr]
         parser = first.instance.parser
-        assert isinstance(parser, canal.BinlogParser)
+        assert isinstance(parser, canal.parse.BinlogParser)
         assert parser.oldest() == first.outputs["one"].position()
     fake.end()
     with router() as second:
@@ -477,9 +477,9 @@ def test_tables_are_known_as_they_were_at_the_cursor_of_each_output(tmp_path: Pa
 @pytest.mark.parametrize("gtid", [True, False])
 def test_a_switch_of_the_source_loses_nothing_for_outputs_that_stand_apart(gtid: bool) -> None:
     pair = Pair(gtid=gtid)
-    metas: dict[str, canal.MetaManager] = {name: canal.MemoryMeta() for name in ("ahead", "behind")}
+    metas: dict[str, canal.meta.MetaManager] = {name: canal.MemoryMeta() for name in ("ahead", "behind")}
 
-    def router() -> canal.RouterSink:
+    def router() -> canal.server.RouterSink:
         made = router_of(
             pair.first, names=(), standby=pair.second, standby_start="earliest", filter=r"shop\..*",
             heartbeat=canal.Heartbeat(interval=600),

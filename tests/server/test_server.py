@@ -41,7 +41,7 @@ def test_a_generator_makes_the_others() -> None:
 
     with canal.Server(generator=generate) as server:
         assert server.instance("shop-1").destination == "shop-1"
-        with pytest.raises(canal.UnknownDestinationError, match="other"):
+        with pytest.raises(canal.errors.UnknownDestinationError, match="other"):
             server.instance("other")
         server.instance("shop-1")
 
@@ -52,7 +52,7 @@ def test_one_destination_can_be_stopped_and_started_again() -> None:
     with canal.Server([config("a")]) as server:
         first = server.instance("a")
         server.stop("a")
-        with pytest.raises(canal.UnknownDestinationError):
+        with pytest.raises(canal.errors.UnknownDestinationError):
             server.stop("a")
 
         assert not first.is_running

@@ -32,7 +32,7 @@ def imports(path: Path, at_any_depth: bool = False) -> frozenset[str]:
     found: set[str] = set()
     for node in ast.walk(tree(path)) if at_any_depth else _loaded(tree(path).body):
         if isinstance(node, ast.ImportFrom) and node.module == "canal":
-            found |= {canal._MODULES.get(name.name, f"canal.{name.name}") for name in node.names}
+            found |= {f"canal.{canal._HOMES.get(name.name, name.name)}" for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = {f"{node.module}.{name.name}" for name in node.names}
             found |= (names & MODULES.keys()) | ({node.module} if names - MODULES.keys() else set())

@@ -129,7 +129,7 @@ class DequeStore:
     def put(self, entries: list[canal.Entry]) -> None:
         with self._changed:
             if not self._open:
-                raise canal.StoreClosedError("stopped")
+                raise canal.errors.StoreClosedError("stopped")
             self._entries.extend(entries)
             self._changed.notify_all()
 
@@ -143,16 +143,16 @@ class DequeStore:
 
     def close(self, client_id: int) -> None: ...
 
-    def get(self, client_id: int, start: int, batch_size: int, timeout: float | None, linger: float) -> canal.Slice:
+    def get(self, client_id: int, start: int, batch_size: int, timeout: float | None, linger: float) -> canal.store.Slice:
         with self._changed:
             wakes = self._wakes
             self._changed.wait_for(
                 lambda: self._end() > start or self._ended or not self._open or self._wakes > wakes, timeout
             )
             if not self._open:
-                raise canal.StoreClosedError("stopped")
+                raise canal.errors.StoreClosedError("stopped")
             end = min(self._end(), start + batch_size) if start >= self._first else start
-            return canal.Slice([self._entries[n - self._first] for n in range(start, end)], start, end)
+            return canal.store.Slice([self._entries[n - self._first] for n in range(start, end)], start, end)
 
     def ack(self, client_id: int, end: int) -> None:
         with self._changed:
@@ -175,7 +175,7 @@ class AuditSink:
     def __init__(self) -> None:
         self.dropped: list[str] = []
 
-    def start(self, destination: str, store: canal.EntryStore) -> None:
+    def start(self, destination: str, store: canal.store.EntryStore) -> None:
         self._store = store
 
     def stop(self) -> None: ...
@@ -202,7 +202,7 @@ class ListParser:
         self._stopping = False
 
     def start(
-        self, destination: str, sink: canal.Sink, resume: canal.Position | None, finished: Callable[[], None]
+        self, destination: str, sink: canal.sink.Sink, resume: canal.Position | None, finished: Callable[[], None]
     ) -> None:
         self.resume = resume
         self.is_finished = self._stopping = False
@@ -216,7 +216,7 @@ class ListParser:
                 self.sink.sink(entries)
             with self._wake:
                 self._wake.wait_for(lambda: self._stopping or self.then != "wait")
-        except canal.StoreClosedError:
+        except canal.errors.StoreClosedError:
             return
         if isinstance(self.then, canal.CanalError):
             self.error = self.then
@@ -234,5 +234,5 @@ class ListParser:
 
 
 def composed(*lists: list[Entry], then: str | Exception = "wait", **parts: Any) -> canal.Instance:
-    sink = canal.EntrySink(empty_interval=-1)  # every empty transaction passes
+    sink = canal.sink.EntrySink(empty_interval=-1)  # every empty transaction passes
     return canal.Instance.compose("test", parser=ListParser(*lists, then=then), sink=sink, **parts)

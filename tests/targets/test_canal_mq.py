@@ -142,11 +142,11 @@ def test_what_canal_would_take_for_something_else_is_refused(options: dict[str, 
 OWN = "canal.instance.master.address=db:3306\n"
 
 
-def conf(folder: Path, own: str, server: str = "") -> canal.DirectorySource:
+def conf(folder: Path, own: str, server: str = "") -> canal.server.DirectorySource:
     (folder / "shop").mkdir()
     (folder / "shop/instance.properties").write_text(OWN + own)
     (folder / "canal.properties").write_text(server)
-    return canal.DirectorySource(folder, environ={"TOPICS": "2"})
+    return canal.server.DirectorySource(folder, environ={"TOPICS": "2"})
 
 
 def test_the_routes_are_read_from_canals_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

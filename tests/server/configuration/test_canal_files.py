@@ -129,10 +129,10 @@ def test_the_presets(tmp_path: Path) -> None:
     assert isinstance(file.meta, canal.FileMeta)
     assert file.meta.directory == Path("/srv/canal/conf")
     assert file.schema_history is None
-    assert isinstance(default.meta, canal.PeriodMixedMeta)
+    assert isinstance(default.meta, canal.meta.PeriodMixedMeta)
     assert default.ha is not None
     assert default.ha.hosts == "zk1:2181,zk2:2181"
-    assert isinstance(preset("file", "canal.zkServers=zk1:2181").meta, canal.PeriodMixedMeta)
+    assert isinstance(preset("file", "canal.zkServers=zk1:2181").meta, canal.meta.PeriodMixedMeta)
     assert isinstance(config("canal.instance.tsdb.enable=false").schema_history, MemoryHistory)
 
 
@@ -235,6 +235,6 @@ def test_the_configuration_as_canal_ships_it(release: str, tmp_path: Path) -> No
     server = canal.load(tmp_path)
 
     assert (server.configured(), server.destinations()) == (["example"], [])
-    found: Any = canal.DirectorySource(tmp_path).load("example")
+    found: Any = canal.server.DirectorySource(tmp_path).load("example")
     assert (found.source.host, found.source.port, found.source.user, found.start) == ("127.0.0.1", 3306, "canal", "latest")
     assert (found.filter, type(found.meta), found.heartbeat) == (r".*\..*", canal.FileMeta, None)

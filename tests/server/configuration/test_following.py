@@ -47,7 +47,7 @@ def current(server: canal.Server, name: str) -> canal.Instance | None:
 def is_unknown(server: canal.Server, name: str) -> bool:
     try:
         server.instance(name)
-    except canal.UnknownDestinationError:
+    except canal.errors.UnknownDestinationError:
         return True
     except canal.StateError:  # it is being stopped
         return False
@@ -95,7 +95,7 @@ def test_what_comes_changes_and_goes(tmp_path: Path, served: tuple[FakeBinlog, s
     written(tmp_path, "a", own(address))
     (tmp_path / "canal.properties").write_text("")
     with canal.Server() as server:
-        server.follow(canal.DirectorySource(tmp_path), INTERVAL, alarm=lambda *alarm: alarms.append(alarm))
+        server.follow(canal.server.DirectorySource(tmp_path), INTERVAL, alarm=lambda *alarm: alarms.append(alarm))
         assert server.destinations() == ["a"]
         first = server.instance("a")
         written(tmp_path, "b", own(address))
@@ -139,7 +139,7 @@ def test_an_exchanged_link_is_seen_and_an_equal_content_is_not_a_change(tmp_path
         os.utime(tmp_path / str(number) / "a" / "instance.properties", (1, 1))
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "a").symlink_to(tmp_path / "0" / "a")
-    source = canal.DirectorySource(tmp_path / "conf")
+    source = canal.server.DirectorySource(tmp_path / "conf")
     before = dict(source.names())
     (tmp_path / "0" / "a" / "instance.properties").touch()
     assert source.names() == before
@@ -270,7 +270,7 @@ def test_a_directory_of_toml(tmp_path: Path) -> None:
     (tmp_path / "canal.toml").write_text('[defaults]\nsource = "mysql://canal@db1/"\n')
     (tmp_path / "a.toml").write_text("filter = 'a\\..*'\n")
     (tmp_path / "b.toml").write_text("filter = \n")
-    source = canal.DirectorySource(tmp_path)
+    source = canal.server.DirectorySource(tmp_path)
 
     assert sorted(source.names()) == ["a", "b"]
     assert source.load("a").filter == r"a\..*"
@@ -287,7 +287,7 @@ def test_a_node_of_zookeeper(zookeeper_server: ZooKeeperServer, zookeeper_root: 
     session.make(zookeeper_root)
     path = f"{zookeeper_root}/config"
     text = "[destinations.a]\nsource = 'mysql://canal@db1/'\n"
-    source = canal.ZooKeeperSource(config, path)
+    source = canal.server.ZooKeeperSource(config, path)
     with pytest.raises(canal.CoordinationError, match="no node"):
         source.names()
     session.write([Create(path, text.encode())])

@@ -72,17 +72,17 @@ def test_canals_preset_group_has_two_masters_and_their_standbys() -> None:
     assert (first.start, first.standby_start) == (canal.Position("b.000007", 99), canal.Position(timestamp=1600000000000))
     assert (first.standby.host, first.standby.port, first.standby.user) == ("db3", 3309, "canal")
     assert (second.source.host, second.source.port, second.start, second.standby) == ("db2", 3308, "latest", None)
-    assert {type(one.schema_history) for one in (first, second)} == {canal.MemoryHistory}
+    assert {type(one.schema_history) for one in (first, second)} == {canal.parse.MemoryHistory}
     assert first.schema_history is not second.schema_history
     parser = canal.Instance(found).parser
-    assert isinstance(parser, canal.GroupParser)
+    assert isinstance(parser, canal.parse.GroupParser)
     assert [one.other_source is not None for one in parser.members.values()] == [True, False]  # type: ignore[attr-defined]
 
 
 def test_with_zookeeper_processes_take_turns_for_canals_group() -> None:
     found = config("canal.zkServers=zk1:2181\n")
 
-    assert (found.ha.hosts, type(found.meta)) == ("zk1:2181", canal.PeriodMixedMeta)
+    assert (found.ha.hosts, type(found.meta)) == ("zk1:2181", canal.meta.PeriodMixedMeta)
     assert canal.Instance(found).role is canal.Role.OFFLINE
 
 
@@ -209,11 +209,11 @@ def test_a_group_has_no_pipe() -> None:
 
 def test_what_each_member_has_of_its_own_is_not_the_groups() -> None:
     group = canal.Group({"a": canal.Member(source=FakeBinlog())})
-    for option, value in (("start", "earliest"), ("standby", FakeBinlog()), ("schema_history", canal.MemoryHistory())):
+    for option, value in (("start", "earliest"), ("standby", FakeBinlog()), ("schema_history", canal.parse.MemoryHistory())):
         with pytest.raises(canal.ConfigError, match=f"each member has its own {option}"):
             canal.InstanceConfig(destination="a", source=group, **{option: value})
     with pytest.raises(canal.ConfigError, match="a router reads one source"):
-        canal.RouterSink(canal.InstanceConfig(destination="a", source=group))
+        canal.server.RouterSink(canal.InstanceConfig(destination="a", source=group))
     with pytest.raises(canal.ConfigError, match="member b is a canal.Member, not a FakeBinlog"):
         canal.Group({"b": FakeBinlog()})  # type: ignore[dict-item]
 
