@@ -6,7 +6,6 @@ Never asks anybody: the parts fill in their own pieces, and ``Instance.status()`
 from __future__ import annotations
 
 import enum
-import warnings
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -143,12 +142,6 @@ class StoreStatus:
     #: By client.
     readers: dict[int, ReaderStatus] = attrs.field(factory=dict)
 
-    @property
-    def places(self) -> dict[int, ReaderStatus]:
-        """The former name of ``readers``."""
-        warnings.warn("StoreStatus.places is called StoreStatus.readers now", DeprecationWarning, stacklevel=2)
-        return self.readers
-
 
 @attrs.frozen
 class ParserStatus:
@@ -279,8 +272,7 @@ class InstanceStatus:
             last_error=plain(None, None, self.last_error),
         )  # fmt: skip
         if self.store is not None:
-            readers = {str(id): attrs.asdict(reader) for id, reader in self.store.readers.items()}
-            found["store"].update(readers=readers, places=readers)  # the latter is the former name
+            found["store"]["readers"] = {str(id): attrs.asdict(reader) for id, reader in self.store.readers.items()}
         return found
 
     def __str__(self) -> str:

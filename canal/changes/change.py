@@ -5,7 +5,6 @@ Never decodes or writes anything.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -97,12 +96,6 @@ class Origin:
 
     is_ddl: bool = False
     """Whether it is a statement that changes a schema."""
-
-    @property
-    def place(self) -> str:
-        """The former name of ``position``."""
-        warnings.warn("Origin.place is called Origin.position now", DeprecationWarning, stacklevel=2)
-        return self.position
 
 
 @attrs.define(eq=False)

@@ -1,5 +1,5 @@
 """One destination: the parts composed, and get, ack and rollback for its clients."""
 
-from canal.instance.instance import Instance
+from canal.instance.instance import CLIENT_ID, Instance
 
-__all__ = ["Instance"]
+__all__ = ["CLIENT_ID", "Instance"]

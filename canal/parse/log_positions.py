@@ -12,10 +12,9 @@ import math
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from canal._util.disk import make_folder, private, sync_folder
 from canal.errors import CursorError
@@ -185,12 +184,3 @@ class FileLogPositionManager:
                 f"cannot write {self._path}: {error.strerror}", remedy="Make room on the disk or correct the rights of the folder"
             ) from error
         self._written = time.monotonic()
-
-
-if not TYPE_CHECKING:  # else any name would be there
-
-    def __getattr__(name: str) -> Any:
-        if name == "Place":
-            warnings.warn("Place is called GivePosition now", DeprecationWarning, stacklevel=2)
-            return GivePosition
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,8 +6,7 @@ Never reads anything itself: canal.parse.run does.
 from __future__ import annotations
 
 import threading
-import warnings
-from typing import Any, Callable, Protocol, TypeVar, Unpack, cast, runtime_checkable
+from typing import Any, Callable, Protocol, Unpack, cast, runtime_checkable
 
 import attrs
 
@@ -19,8 +18,6 @@ from canal.parse.source.protocol import Completed, Source, teller
 from canal.position import Position
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus
-
-_Value = TypeVar("_Value")
 
 
 @runtime_checkable
@@ -243,26 +240,6 @@ class BinlogParser(OwnParser):
     def whole_position(self) -> Position:
         """As ``position``, but before a transaction that has been read in part: its GTID is not done."""
         return self._run.decoder.group_position
-
-    @property
-    def place(self) -> Position:
-        """The former name of ``position``."""
-        return self._former("place", self.position)
-
-    @property
-    def whole_place(self) -> Position:
-        """The former name of ``whole_position``."""
-        return self._former("whole_place", self.whole_position)
-
-    @property
-    def delivered_place(self) -> Position | None:
-        """The former name of ``delivered_position``."""
-        return self._former("delivered_place", self.delivered_position)
-
-    @staticmethod
-    def _former(name: str, value: _Value) -> _Value:
-        warnings.warn(f"{name} is called {name.replace('place', 'position')} now", DeprecationWarning, stacklevel=3)
-        return value
 
     @property
     def delivered_position(self) -> Position | None:

@@ -20,7 +20,6 @@ import struct
 import threading
 import time
 import uuid as uuids
-import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -71,13 +70,6 @@ if TYPE_CHECKING:
     from canal.testing._serve import FakeServer
 
 __all__ = ["FakeColumn", "Corrupt", "Cut", "ErrorPacket", "FakeBinlog", "FakeTable", "FakeTransaction", "Repeat", "Stall"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Column":
-        warnings.warn("canal.testing.fake.Column is called FakeColumn now", DeprecationWarning, stacklevel=2)
-        return FakeColumn
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 #: What a journal begins with.

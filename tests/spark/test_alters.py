@@ -11,10 +11,10 @@ import pymysql
 import pytest
 
 import canal
+from canal.changes.alters import changed_values
 from canal.errors import ConfigError, SchemaError, UnloggedChangeError
 from canal.parse.schema.texts import tables_from_mapping
 from canal.spark import apply_changes, foreach_batch
-from canal.spark.alters import changed_values
 from canal.testing.servers import ThrowawayServer
 from tests.support.engine import Engine, options
 from tests.support.histories import MemoryTarget

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from canal.errors import ConfigError, StreamMismatchError, TargetError, TargetSchemaError, UnfitChangeError, UsageError
 from canal.position import Position
 from canal.spark import apply_changes
-from canal.spark.outcome import fit, wider
 from canal.spark.targets import Progress
+from canal.targets.tables.outcome import fit, wider
 from tests.support.histories import COLUMNS, KEYS, MemoryTarget, change, content, deliveries, form, histories, table
 
 

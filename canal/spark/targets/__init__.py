@@ -1,6 +1,6 @@
 """The targets of ``apply_changes``: those of ``canal.targets.tables``, which need no Spark, and one that Spark writes.
 
-Never adds anything to them but their former names.
+Never changes them.
 """
 
 from __future__ import annotations

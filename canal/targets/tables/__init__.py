@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import attrs
 
+from canal._util.lazy import lazy_names
 from canal.errors import CanalError, ConfigError, TargetConflictError, TargetError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ __all__ = [
     "Work",
 ]
 
-_MODULES: Final = {
+_HOMES: Final = {
     "DeltaTarget": "delta",
     "IcebergTarget": "iceberg",
     "MySQLTarget": "mysql",
@@ -93,12 +93,6 @@ class Progress:
     def last_change(self) -> tuple[int, int]:
         """``_txn`` and ``_ord`` of the last change: what is not behind it is done."""
         return self.txn, self.ord
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """The former name of ``last_change``."""
-        warnings.warn("Progress.place is called Progress.last_change now", DeprecationWarning, stacklevel=2)
-        return self.last_change
 
     def to_text(self) -> str:
         return json.dumps({"v": _FORMAT, **attrs.asdict(self)})
@@ -217,7 +211,4 @@ def matching(rows: pa.Table, keys: pa.Table, *, others: bool = False) -> pa.Tabl
     return rows.take(found["__row"].combine_chunks())
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOMES)
