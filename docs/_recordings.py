@@ -16,7 +16,8 @@ from unittest import mock
 
 import rich.console
 
-from canal import cli, top
+from canal.cli import top
+from canal.cli.main import main
 from canal.testing import FakeBinlog
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -53,7 +54,7 @@ def tail(console: rich.console.Console) -> None:
         orders.update({"id": 1, "status": "paid", "total": "29.40", "note": None}, {"status": "sent", "note": "at the door"})
         items.delete({"order_id": 1, "product": "filter", "amount": 1})
     with shop.serve() as server, redirect_stderr(cast(TextIO, _Greeting(console, server.port))):
-        cli.main(["tail", f"mysql://canal:x@127.0.0.1:{server.port}/shop", "--start", "earliest", "--limit", "6"])
+        main(["tail", f"mysql://canal:x@127.0.0.1:{server.port}/shop", "--start", "earliest", "--limit", "6"])
 
 
 class _Greeting:
@@ -100,7 +101,7 @@ def show_top(console: rich.console.Console) -> None:
     top.page_rows(page(NOW - 2), rates)
     found = page(NOW)
     with mock.patch.object(top.time, "time", return_value=NOW):
-        top.show(lambda: (top.page_rows(found, rates), found["problems"]), cli.visible, 2.0, once=True)
+        top.show(lambda: (top.page_rows(found, rates), found["problems"]), 2.0, once=True)
 
 
 RECORDINGS = {

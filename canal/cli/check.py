@@ -1,10 +1,11 @@
-"""A look at what a destination needs beside its target: its servers, ZooKeeper, and the folder of its cursors.
+"""``canal check``: looks at what a destination needs: its servers, ZooKeeper, the folder of its cursors, its target.
 
 Never makes a file or a node, and locks nothing: whoever runs now is not disturbed.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -12,18 +13,89 @@ from pathlib import Path
 from typing import Any, Final
 
 from canal._util.findings import Finding
+from canal.cli.arguments import is_url, server
+from canal.cli.terminal import visible
 from canal.config import InstanceConfig
-from canal.errors import CanalError, CursorError, UnknownDestinationError
+from canal.errors import CanalError, ConfigError, CursorError, UnknownDestinationError
+from canal.filter import TableFilter
 from canal.ha import overview
 from canal.meta import FileMeta, MemoryMeta, document
 from canal.parse.source import preflight
-from canal.parse.source.mysql import MySQLSource
+from canal.parse.source.mysql import URL_FORM, MySQLSource
+from canal.pipes.rules import Rules
+from canal.server.configuration.sources import DirectorySource
+from canal.targets import look as target_look
+from canal.targets.protocol import Guarantee
 from canal.zookeeper.session import Session, ZooKeeper
 
 #: Seconds that ZooKeeper has to answer.
 _PATIENCE: Final = 10.0
+#: Tables of a target that are looked at, at most.
+_LOOKED_AT: Final = 100
 #: What a destination's node must allow, as ZooKeeper's zkCli.sh writes it.
 _RIGHTS: Final = "cdrw"
+
+
+def options(commands: Any) -> None:
+    check = commands.add_parser(
+        "check",
+        help="look at a server, and at the target of a pipe, before the start",
+        description="Look at a server's settings and the user's privileges, and tell what mends what is amiss; of a file as "
+        "`canal run` takes it at the sources and targets of all its destinations.",
+        epilog="The password comes from the URL, from CANAL_PASSWORD, or is asked for. "
+        "The exit status is 1 where an instance could not run.",
+    )
+    check.add_argument("source", help="mysql://user[:password]@host[:port]/[?ssl_mode=…], or a TOML file")
+    check.add_argument("--verbose", action="store_true", help="log what the library does")
+    check.set_defaults(run=_check)
+
+
+def _check(options: argparse.Namespace) -> int:
+    if is_url(options.source):
+        found = [("", one) for one in preflight.look(server(options.source))]
+    elif Path(options.source).exists():
+        found = list(look_at(DirectorySource(options.source)))
+    else:
+        raise ConfigError("a server is named by its URL", remedy=f"{URL_FORM}, or give a file that is there")
+    for where, one in found:
+        print(visible(f"{where}{one}"))
+    return int(any(one.level == "error" for _, one in found))
+
+
+def look_at(source: DirectorySource) -> Iterator[tuple[str, Finding]]:
+    """What is found of each destination's source, standby, ZooKeeper, cursors and target, behind its name."""
+    for name in source.files.destinations():
+        try:
+            config, piped = source.files.config(name), source.files.pipe(name)
+        except CanalError as error:
+            yield f"{name}  ", Finding("destination", "error", error.message, error.remedy)
+            continue
+        for part, one in _parts(name, config, piped):
+            yield f"{name} {part}  ", one
+
+
+def _parts(name: str, config: InstanceConfig, piped: dict[str, Any] | None) -> Iterator[tuple[str, Finding]]:
+    target = None if piped is None else piped["target"]
+    yield from look(config, target is not None and target.guarantee is Guarantee.ONCE)
+    if piped is not None:
+        yield from tried("target", _target, name, config, piped)
+
+
+def _target(name: str, config: InstanceConfig, piped: dict[str, Any]) -> list[Finding]:
+    own, tables = config.source, []
+    if isinstance(own, MySQLSource):
+        try:
+            tables = _tables(own, config.table_filter(), Rules(piped["rules"]))
+        except CanalError:  # as the look at the source tells
+            pass
+    return target_look.look(piped["target"], piped.get("stream") or name, tables)
+
+
+def _tables(source: MySQLSource, accepted: TableFilter, rules: Rules) -> list[str]:
+    """What the target calls the source's tables that a filter takes, not more than somebody would read of."""
+    with closing(source.connect()) as connection:
+        names = [name for name in connection.table_names() or () if accepted.accepts(*name)]
+    return list(filter(None, dict.fromkeys(rules.name_of(".".join(name)) for name in names)))[:_LOOKED_AT]
 
 
 def look(config: InstanceConfig, keeps_progress: bool) -> Iterator[tuple[str, Finding]]:
@@ -33,9 +105,9 @@ def look(config: InstanceConfig, keeps_progress: bool) -> Iterator[tuple[str, Fi
         keeps_progress: the target of a pipe keeps how far it is.
     """
     for member, one in (config.members() or {"": config}).items():
-        for part, server in (("source", one.source), ("standby", one.standby)):
-            if isinstance(server, MySQLSource):
-                yield from tried(f"{member} {part}".strip(), preflight.look, server, one.table_filter())
+        for part, source in (("source", one.source), ("standby", one.standby)):
+            if isinstance(source, MySQLSource):
+                yield from tried(f"{member} {part}".strip(), preflight.look, source, one.table_filter())
     if config.ha is not None:
         yield from tried("zookeeper", _zookeeper, config.ha, config.destination)
     if isinstance(config.meta, FileMeta):

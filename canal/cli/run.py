@@ -5,32 +5,26 @@ Never keeps anything itself: cursors are where the configuration says.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from canal._util.findings import Finding
 from canal.alarm import log_alarm
-from canal.cli import check as surroundings
-from canal.config import InstanceConfig
+from canal.cli.printers import print_json
+from canal.cli.terminal import visible
 from canal.errors import CanalError, ConfigError, NotActiveError, StateError
-from canal.filter import TableFilter
 from canal.instance.instance import Instance
 from canal.model import Message
-from canal.parse.source.mysql import MySQLSource
 from canal.pipes import pipe
-from canal.pipes.rules import Rules
 from canal.server.configuration.sources import DirectorySource
 from canal.server.server import Server
-from canal.targets import look as target_look
-from canal.targets.protocol import Guarantee
 
 log = logging.getLogger("canal")
 
@@ -39,8 +33,38 @@ Handler = Callable[[str, Message], Any]
 
 #: Seconds between two looks at which destinations there are, and before one that failed is tried again, at first and at most.
 _LOOK, _FIRST_PAUSE, _PAUSE = 0.2, 0.5, 30.0
-#: Tables of a target that are looked at, at most.
-_LOOKED_AT = 100
+
+
+def options(commands: Any) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run the destinations of a configuration",
+        description="Run all destinations of a configuration, and follow its changes: canal's conf directory, or TOML files.",
+        epilog="SIGTERM and Ctrl-C end it: what is in hand is rolled back and comes again.",
+    )
+    run.add_argument("path", help="a directory with canal.properties or TOML files, or one of them")
+    run.add_argument(
+        "--handler", metavar="MODULE:FUNCTION",
+        help="called with (destination, message), which is acked when it returns; without it, and without a pipe, changes are "
+        "printed as canal-json",
+    )  # fmt: skip
+    run.add_argument("--interval", type=float, metavar="SECONDS", help="between two looks at the files")
+    run.add_argument("--check", action="store_true", help="only tell whether it can be used, and which keys have no meaning")
+    run.add_argument("--verbose", action="store_true", help="log what the library does")
+    run.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    source = DirectorySource(options.path)
+    if options.check:
+        return check(source)
+    on_message = handler(options.handler) if options.handler else _print_of
+    return run(source, on_message, options.interval)
+
+
+def _print_of(destination: str, message: Message) -> None:
+    print_json(message)
+    sys.stdout.flush()
 
 
 def handler(name: str) -> Handler:
@@ -57,8 +81,8 @@ def handler(name: str) -> Handler:
     return found  # type: ignore[no-any-return]
 
 
-def check(source: DirectorySource, tell: Callable[[str], None]) -> int:
-    """Tell of each destination whether it can be used; gives the exit status."""
+def check(source: DirectorySource) -> int:
+    """Print for each destination whether it can be used; return the exit status."""
     failed = 0
     for name in source.files.destinations():
         try:
@@ -66,48 +90,12 @@ def check(source: DirectorySource, tell: Callable[[str], None]) -> int:
             source.files.pipe(name)
         except CanalError as error:
             failed, error.destination = 1, ""  # it is named once
-            tell(f"{name}: {error}")
+            print(visible(f"{name}: {error}"))
             continue
-        tell(f"{name}: can be used")
+        print(visible(f"{name}: can be used"))
         for key, reason in source.files.notes(name).items():
-            tell(f"  {key} has no meaning here: {reason}")
+            print(visible(f"  {key} has no meaning here: {reason}"))
     return failed
-
-
-def look_at(source: DirectorySource) -> Iterator[tuple[str, Finding]]:
-    """What is found of each destination's source, standby, ZooKeeper, cursors and target, behind its name."""
-    for name in source.files.destinations():
-        try:
-            config, piped = source.files.config(name), source.files.pipe(name)
-        except CanalError as error:
-            yield f"{name}  ", Finding("destination", "error", error.message, error.remedy)
-            continue
-        for part, one in _parts(name, config, piped):
-            yield f"{name} {part}  ", one
-
-
-def _parts(name: str, config: InstanceConfig, piped: dict[str, Any] | None) -> Iterator[tuple[str, Finding]]:
-    target = None if piped is None else piped["target"]
-    yield from surroundings.look(config, target is not None and target.guarantee is Guarantee.ONCE)
-    if piped is not None:
-        yield from surroundings.tried("target", _target, name, config, piped)
-
-
-def _target(name: str, config: InstanceConfig, piped: dict[str, Any]) -> list[Finding]:
-    own, tables = config.source, []
-    if isinstance(own, MySQLSource):
-        try:
-            tables = _tables(own, config.table_filter(), Rules(piped["rules"]))
-        except CanalError:  # as the look at the source tells
-            pass
-    return target_look.look(piped["target"], piped.get("stream") or name, tables)
-
-
-def _tables(source: MySQLSource, accepted: TableFilter, rules: Rules) -> list[str]:
-    """What the target calls the source's tables that a filter takes, not more than somebody would read of."""
-    with closing(source.connect()) as connection:
-        names = [name for name in connection.table_names() or () if accepted.accepts(*name)]
-    return list(filter(None, dict.fromkeys(rules.name_of(".".join(name)) for name in names)))[:_LOOKED_AT]
 
 
 def run(source: DirectorySource, handler: Handler, interval: float | None = None) -> int:

@@ -14,7 +14,10 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from canal.cli.ha import zookeeper
+from canal.cli.terminal import visible
 from canal.errors import ConfigError, ConnectionLostError
+from canal.ha import overview
 from canal.ha.overview import DestinationOverview
 from canal.status import utc
 
@@ -24,8 +27,7 @@ _MOST_BYTES: Final = 64 << 20
 Rates = dict[str, tuple[float, int]]
 
 
-def options(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
-    """Add the command to a command line."""
+def options(commands: Any) -> None:
     top = commands.add_parser(
         "top",
         help="watch destinations on the terminal",
@@ -39,7 +41,26 @@ def options(commands: Any, run: Callable[[argparse.Namespace], int]) -> None:
     top.add_argument("--root", default="/otter/canal", help="where ZooKeeper's tree begins (default: /otter/canal)")
     top.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="for an answer")
     top.add_argument("--verbose", action="store_true", help="log what the library does")
-    top.set_defaults(run=run)
+    top.set_defaults(run=_top)
+
+
+def _top(options: argparse.Namespace) -> int:
+    if is_page(options.source):
+        rates: Rates = {}
+
+        def look() -> tuple[list[tuple[str, ...]], list[str]]:
+            found = read_page(options.source, options.timeout)
+            return page_rows(found, rates), found["problems"]
+
+        return show(look, options.interval, options.once)
+    options.hosts = options.source
+    with zookeeper(options) as session:
+
+        def look() -> tuple[list[tuple[str, ...]], list[str]]:
+            found = [overview.look_at(session, name) for name in overview.destinations(session)]
+            return overview_rows(found, time.time()), [sentence for one in found for sentence in one.damaged]
+
+        return show(look, options.interval, options.once)
 
 
 def is_page(source: str) -> bool:
@@ -129,7 +150,7 @@ def _seconds(value: float | None, digits: int = 1) -> str:
 
 
 def show(
-    look: Callable[[], tuple[list[tuple[str, ...]], list[str]]], visible: Callable[[str], str], interval: float, once: bool
+    look: Callable[[], tuple[list[tuple[str, ...]], list[str]]], interval: float, once: bool
 ) -> int:
     """Look again and again, and show the rows and the problems; gives the exit status of the last look.
 
