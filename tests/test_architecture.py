@@ -45,9 +45,6 @@ CIRCLES = {
     "canal.instance.consume -> canal.instance.instance",
     "canal.instance.decode_ahead -> canal.instance.instance",
     "canal.instance.stream -> canal.instance.instance",
-    "canal.targets.redis -> canal.targets.redis_cluster",
-    "canal.spark.source -> canal.spark.limits",
-    "canal.testing._serve -> canal.testing.fake",
 }
 
 
@@ -103,9 +100,11 @@ LAYERS = (
     "spark.frames spark.sharing spark.snapshot",
     "spark.options",
     "spark.stream",
-    "spark.source",
+    "spark.readers",
     "spark.limits",
-    "spark.apply spark.batches spark.copying spark.listener spark.supervisor spark.targets",
+    "spark.source",
+    "spark.apply spark.batches spark.listener spark.supervisor spark.targets",
+    "spark.copying",
     "metrics testing",
     "cli",
     "__main__",
@@ -119,8 +118,6 @@ UPWARD = {
     "canal.model -> canal.formats.columns",
     "canal.model -> canal.rows.decoder",
     "canal.model -> canal.rows.values",
-    "canal.spark.copying -> canal.spark.apply",
-    "canal.spark.source -> canal.spark.limits",
 }
 
 
@@ -224,7 +221,8 @@ ASKED = {
 
 
 def test_what_an_object_has_is_asked_where_it_has_a_reason() -> None:
-    core = [PACKAGE / name for name in ("_util/ownership.py", "server/router.py", "spark/source.py", "spark/options.py")]
+    spark = ("spark/source.py", "spark/readers.py", "spark/options.py")
+    core = [PACKAGE / name for name in ("_util/ownership.py", "server/router.py", *spark)]
     rooms = ["instance/*.py", "parse/**/*.py", "sink/*.py", "store/*.py", "pipes/*.py", "spark/s*/*.py"]
     asked = {
         f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from canal.spark.source import CanalStreamReader
+from canal.spark.readers import CanalStreamReader
 
 
 class LimitedStreamReader(CanalStreamReader, SupportsTriggerAvailableNow):

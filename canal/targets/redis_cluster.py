@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import binascii
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Final
 
@@ -18,11 +18,11 @@ from canal.changes import TableState
 from canal.errors import ConfigError, ConnectionLostError
 from canal.formats.change_json import row_json
 from canal.model import Row
-from canal.targets.redis import (
+from canal.targets.redis_work import (
+    Layout,
     RedisLog,
     RedisMembers,
     RedisRows,
-    RedisTarget,
     check_memory,
     fields_of,
     text_of,
@@ -62,12 +62,12 @@ return 1
 
 
 @contextmanager
-def begin(target: RedisTarget, stream: str) -> Iterator[StateWork | LogWork]:
+def begin(target: Layout, url: str, options: Mapping[str, Any], stream: str) -> Iterator[StateWork | LogWork]:
     redis = need("redis", "redis")
-    options = {"socket_connect_timeout": 10, "socket_timeout": 60, **target.options}
+    options = {"socket_connect_timeout": 10, "socket_timeout": 60, **options}
     with _of_cluster(f"{target}"), understood(f"{target}"):
         try:
-            cluster = redis.cluster.RedisCluster.from_url(target.url, **options)
+            cluster = redis.cluster.RedisCluster.from_url(url, **options)
         except ValueError as error:
             raise ConfigError(f"bad URL of a Redis server: {error}") from None
         with closing(cluster):
@@ -168,7 +168,7 @@ class _Rows(RedisRows):
 class _OneSlot:
     """One key of Redis for each table, whose progress is in its slot."""
 
-    _target: RedisTarget
+    _target: Layout
     _connection: Any
     _stream: str
 

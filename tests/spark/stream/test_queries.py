@@ -271,7 +271,7 @@ def test_a_worker_of_spark_is_spared_garbage_collections_once(
     shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no other process that reads is."""
-    monkeypatch.setattr("canal.spark.source._is_spared", False)
+    monkeypatch.setattr("canal.spark.readers._is_spared", False)
     frozen: list[int] = []
     monkeypatch.setattr("gc.freeze", lambda: frozen.append(1))
     with query() as engine:
