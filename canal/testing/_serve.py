@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import attrs
 
@@ -23,9 +23,8 @@ from canal.errors import ConnectionLostError, ServerError, SourceError
 from canal.gtid import MysqlGtidSet
 from canal.position import Position
 from canal.testing import _encode
-
-if TYPE_CHECKING:
-    from canal.testing.fake import FakeBinlog
+from canal.testing._binlog import BinlogState
+from canal.testing._feed import Feed
 
 _QUIT, _INIT_DB, _QUERY, _PING, _BINLOG_DUMP, _REGISTER_SLAVE, _BINLOG_DUMP_GTID = 1, 2, 3, 14, 18, 21, 30
 _NON_BLOCK, _NEW_HEARTBEAT = 1, 2
@@ -45,7 +44,7 @@ class FakeServer:
     ``queries`` lists the statements that were asked, for tests that look at what a client does.
     """
 
-    def __init__(self, fake: FakeBinlog, host: str, port: int, user: str = "", password: str = "") -> None:
+    def __init__(self, fake: BinlogState, host: str, port: int, user: str = "", password: str = "") -> None:
         self.fake = fake
         self.host = host
         self.port = port
@@ -271,8 +270,6 @@ class _ServedConnection:
         return Position(journal=journal, offset=max(offset, 4))
 
     def _dump(self, position: Position, flags: int) -> bool:
-        from canal.testing.fake import Feed
-
         checksum = self._checksum()
         period = float(self._variable("master_heartbeat_period", "source_heartbeat_period") or 0) / 1e9
         if self._fake.is_old:
@@ -362,7 +359,7 @@ Result = tuple[list[str], list[tuple[Any, ...]]]
 Answer = Callable[[_ServedConnection, re.Match[str]], Result | None]
 
 
-def variables_of(fake: FakeBinlog) -> dict[str, str]:
+def variables_of(fake: BinlogState) -> dict[str, str]:
     """The server's global variables; add what another client asks for."""
     mysql = fake.flavor == "mysql" and not fake.is_old
     common = {
@@ -495,7 +492,7 @@ def _subtract(session: _ServedConnection, found: re.Match[str]) -> str:
     return str(MysqlGtidSet.parse(left) - MysqlGtidSet.parse(right))
 
 
-def _wanted(fake: FakeBinlog, condition: str) -> list[tuple[str, str]]:
+def _wanted(fake: BinlogState, condition: str) -> list[tuple[str, str]]:
     """The tables whose schema and name a WHERE wants, with = or IN."""
     tests = re.findall(r"(table_schema|table_name)\s*(?:=\s*('[^']*')|IN\s*\(([^)]*)\))", condition, re.IGNORECASE)
     wanted = {name.lower(): re.findall(r"'([^']*)'", one or many) for name, one, many in tests}
@@ -523,7 +520,7 @@ def _columns(session: _ServedConnection, found: re.Match[str]) -> Result:
     return [name.upper() for name in names], rows
 
 
-def _facts(fake: FakeBinlog, schema: str, table: str, number: int, column: _encode.FakeColumn) -> dict[str, Any]:
+def _facts(fake: BinlogState, schema: str, table: str, number: int, column: _encode.FakeColumn) -> dict[str, Any]:
     text = column.column_type(fake.flavor)
     extra = ("auto_increment " * column.auto_increment + "INVISIBLE" * (not column.visible)).strip()
     number = column.collation_number(fake.flavor)
