@@ -6,6 +6,7 @@ import ast
 import inspect
 import os
 import re
+import runpy
 import subprocess
 import sys
 from operator import attrgetter
@@ -63,7 +64,8 @@ def test_parts_know_each_other_by_protocol_only() -> None:
     for part, allowed in ALLOWED.items():
         others = [f"canal.{other}" for other in (*ALLOWED, "instance", "server", "config", "ha") if other != part]
         for path in (PACKAGE / part).rglob("*.py"):
-            forbidden = {name for name in imports(path) for one in others if f"{name}.".startswith(f"{one}.")} - allowed
+            known = imports(path, at_any_depth=True)
+            forbidden = {name for name in known for one in others if f"{name}.".startswith(f"{one}.")} - allowed
             assert not forbidden, f"{path.relative_to(PACKAGE)} imports {forbidden}"
 
 
@@ -131,6 +133,11 @@ def test_rooms_stand_on_each_other() -> None:
         if room(name) not in ("", room(module)) and layer[room(name)] >= layer[room(module)]
     }
     assert upward == UPWARD
+
+
+def test_the_drawing_shows_the_rooms_as_they_are() -> None:
+    drawn = runpy.run_path(str(PACKAGE.parent / "docs/_rooms.py"))
+    assert drawn["FILE"].read_text("utf-8") == drawn["draw"](), "run python docs/_rooms.py"
 
 
 def test_the_root_is_a_hallway() -> None:

@@ -272,7 +272,7 @@ def test_what_others_have_written_into_zookeeper_is_shown_too(
 ) -> None:
     client = overview.ClientOverview(1001, NASTY, canal.Position(journal=f"b{NASTY}", offset=4), 1.0)
     found = overview.DestinationOverview(NASTY, NASTY, True, 1.0, 7, (NASTY, f"other{NASTY}"), (client,))
-    monkeypatch.setattr("canal.cli.top.zookeeper", lambda options: nullcontext())
+    monkeypatch.setattr("canal.cli.ha.zookeeper", lambda options: nullcontext())
     monkeypatch.setattr(overview, "destinations", lambda session: [NASTY])
     monkeypatch.setattr(overview, "look_at", lambda session, name: found)
 

@@ -50,7 +50,7 @@ def client_of(fake: FakeBinlog) -> Iterator[canal.Instance]:
 @contextmanager
 def output_of(fake: FakeBinlog) -> Iterator[canal.Instance]:
     """An output of a router, of which no filter is asked but that of its client."""
-    router = canal.RouterSink(canal.InstanceConfig(destination="source", source=fake, **options()))
+    router = canal.server.RouterSink(canal.InstanceConfig(destination="source", source=fake, **options()))
     output = router.output("out", store_entries=64)
     with router:
         output.subscribe(2, r"s\.a")

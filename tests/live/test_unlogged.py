@@ -52,7 +52,7 @@ def test_start_on_replica_without_log_updates_raises(pairing: Pairing) -> None:
     with replicating(pairing, off(pairing.line)) as (_, second):
         reader = user_of(second)
 
-        refused = pytest.raises(canal.ServerError, match="updates=OFF, so what it replicates is not in its log")
+        refused = pytest.raises(canal.errors.ServerError, match="updates=OFF, so what it replicates is not in its log")
         with refused as caught, Watch(second, r"shop\..*", source=reader):
             pass
         assert "ON in its configuration" in caught.value.remedy
