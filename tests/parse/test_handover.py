@@ -15,7 +15,7 @@ from canal.model import EntryType
 from canal.parse.handover import taken_over
 from canal.position import Position
 from canal.testing import FakeBinlog
-from canal.testing.fake import Flavor
+from canal.testing._encode import Flavor
 
 
 class Log(FakeBinlog):
