@@ -26,6 +26,10 @@ TYPE_CODES = {
     "geometrycollection": codes.GEOMETRY, "uuid": codes.STRING, "inet6": codes.STRING, "inet4": codes.STRING,
 }  # fmt: skip
 UNKNOWN_TYPE = -1
+#: Data types of geometries in the order of the numbers that table maps have for them.
+GEOMETRY_KINDS = (
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
+)  # fmt: skip
 
 _TEXT_TYPES = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
 #: Other spellings, and the one that information_schema uses; the longest first.

@@ -18,6 +18,7 @@ import attrs
 
 from canal._util import zstd
 from canal.errors import UsageError
+from canal.schema import GEOMETRY_KINDS
 
 Flavor: TypeAlias = Literal["mysql", "mariadb"]
 Row: TypeAlias = Mapping[str, Any]
@@ -193,6 +194,10 @@ class FakeColumn:
         return self.type in ("enum", "set")
 
     @property
+    def is_geometry(self) -> bool:
+        return self.type in GEOMETRY_KINDS
+
+    @property
     def is_numeric(self) -> bool:
         return self.type in _NUMERIC
 
@@ -208,11 +213,11 @@ class FakeColumn:
     @property
     def is_blob(self) -> bool:
         """Whether binlog_row_image=NOBLOB may leave it out."""
-        return self.type in _BLOB_WIDTHS or self.type in ("json", "geometry", "vector")
+        return self.type in _BLOB_WIDTHS or self.type in ("json", "vector") or self.is_geometry
 
     def collation_number(self, flavor: Flavor) -> int:
         """What the table map says of the column's charset."""
-        if self.is_binary or self.type in ("geometry", "vector"):
+        if self.is_binary or self.is_geometry or self.type == "vector":
             return 63
         if self.type == "json":
             return 46
@@ -419,7 +424,7 @@ def _bytes(column: FakeColumn, flavor: Flavor) -> Codec:
             raise _Unfit("is not bytes")
         return _counted(value)
 
-    return Codec(255 if column.type == "geometry" else 242, b"\4", encode)
+    return Codec(255 if column.is_geometry else 242, b"\4", encode)
 
 
 def _enum(column: FakeColumn, flavor: Flavor) -> Codec:
@@ -763,14 +768,15 @@ _CODECS: Final[dict[str, Callable[[FakeColumn, Flavor], Codec]]] = {
     **dict.fromkeys(_INTEGERS, _integer), **dict.fromkeys(_BLOB_WIDTHS, _blob),
     "float": _real, "double": _real, "decimal": _decimal, "bit": _bit, "year": _year, "char": _char, "binary": _char,
     "varchar": _varchar, "varbinary": _varchar, "enum": _enum, "set": _set, "date": _date, "datetime": _datetime,
-    "timestamp": _timestamp, "time": _time, "json": _json, "geometry": _bytes, "vector": _bytes,
+    "timestamp": _timestamp, "time": _time, "json": _json, "vector": _bytes,
+    **dict.fromkeys(GEOMETRY_KINDS, _bytes),
 }  # fmt: skip
 _OLD_CODECS: Final[dict[str, Callable[[FakeColumn, Flavor], Codec]]] = {
     "datetime": _old_datetime, "timestamp": _old_timestamp, "time": _old_time,
 }  # fmt: skip
 _NEWER: Final = ("json", "vector")
 _ARGUMENTS: Final = {
-    **dict.fromkeys((*_BLOB_WIDTHS, "json", "date", "enum", "set", "geometry"), (0, 0)),
+    **dict.fromkeys((*_BLOB_WIDTHS, "json", "date", "enum", "set", *GEOMETRY_KINDS), (0, 0)),
     **dict.fromkeys(("float", "double"), (0, 0)),
     "decimal": (0, 2), "varchar": (1, 1), "varbinary": (1, 1), "vector": (1, 1),
 }  # fmt: skip
@@ -845,8 +851,8 @@ class TableEncoder:
         numeric = [column.unsigned or column.type == "year" for column in columns if column.is_numeric]
         data = tlv(1, big_bits(numeric)) if numeric else b""
         data += self._charsets([column for column in columns if self._is_character(column)], 2, 3)
-        geometries = [column for column in columns if column.type == "geometry"]
-        data += tlv(7, b"\0" * len(geometries)) if geometries else b""
+        geometries = [GEOMETRY_KINDS.index(column.type) for column in columns if column.is_geometry]
+        data += tlv(7, bytes(geometries)) if geometries else b""
         dimensions = [packed(column.args[0]) for column in columns if column.type == "vector"]
         data += tlv(13, b"".join(dimensions)) if dimensions else b""
         if metadata == "MINIMAL":
@@ -867,7 +873,7 @@ class TableEncoder:
         return data
 
     def _is_character(self, column: FakeColumn) -> bool:
-        if column.type in ("json", "geometry"):  # LONGTEXT there, and bytes
+        if column.type == "json" or column.is_geometry:  # LONGTEXT there, and bytes
             return self.flavor == "mariadb"
         return column.type in _TEXT or column.is_binary or column.type == "vector"
 

@@ -16,6 +16,7 @@ import pytest
 import canal
 from canal.binlog.server_facts import Release
 from canal.parse.schema.table_map import parse_table_map, schema_from_map
+from canal.schema import GEOMETRY_KINDS
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line
 from tests.support.live import Watch, end_of_log, rows_of, source
@@ -349,3 +350,23 @@ def test_a_log_says_by_itself_which_columns_are_unsigned(server: ThrowawayServer
         if raw.schema == database:
             found[int(raw.table[1:])] = [column.unsigned for column in schema_from_map(raw).columns]
     assert found == {n: ["UNSIGNED" in kind for kind in types] for n, types in enumerate([*orders, *wide])}
+
+
+@pytest.mark.every_line
+@pytest.mark.needs("full_metadata")
+def test_the_kind_of_a_geometry_is_the_one_that_the_server_shows(own_server: ThrowawayServer) -> None:
+    columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(GEOMETRY_KINDS))
+    run(own_server, "CREATE DATABASE d")
+    with Watch(own_server, "d\\..*") as watch:
+        for metadata in ("FULL", "MINIMAL"):
+            own_server.query(f"SET GLOBAL binlog_row_metadata = {metadata}")
+            watch.run(f"CREATE TABLE d.{metadata} ({columns})", f"INSERT INTO d.{metadata} (c0) VALUES (NULL)", "COMMIT")
+        tables = [entry.table for entry in watch.read() if entry.table is not None]
+
+    shown = own_server.query(
+        "SELECT column_type FROM information_schema.columns WHERE table_schema = 'd' AND table_name = 'FULL'"
+        " ORDER BY ordinal_position"
+    )
+    assert len(tables) == 2
+    for table in tables:
+        assert [column.column_type for column in table.columns] == [str(kind) for (kind,) in shown]

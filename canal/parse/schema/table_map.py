@@ -25,7 +25,7 @@ from canal.parse.schema.online_ddl import ShadowTables
 from canal.rows.charsets import MAX_CHAR_BYTES, charset_of, label_text
 from canal.rows.decoder import RowDecoder
 from canal.rows.mask import Mask, Masks
-from canal.schema import TYPE_CODES, ColumnSchema, TableSchema, unsure_label
+from canal.schema import GEOMETRY_KINDS, TYPE_CODES, ColumnSchema, TableSchema, unsure_label
 from canal.statement import Statement
 
 log = logging.getLogger("canal.parse")
@@ -86,6 +86,8 @@ class RawTableMap:
     keys: frozenset[int] | None = None
     visible: tuple[bool, ...] | None = None
     signs: tuple[tuple[bool, ...], ...] = ()
+    #: Of columns of GEOMETRY, the name of their type.
+    geometries: tuple[str | None, ...] | None = None
     #: Whether columns of functional keys are among its columns.
     has_functional: bool = False
 
@@ -220,6 +222,8 @@ def _parse_optional(raw: RawTableMap, r: _Reader, release: Release) -> RawTableM
         elif kind in (5, 6):
             for column in sets if kind == 5 else enums:
                 labels[column] = [f.text() for _ in range(f.packed())]
+        elif kind == 7:
+            found["geometries"] = _geometries(real, f, release)
         elif kind == 8:
             keys = set()
             while f.more:
@@ -262,6 +266,16 @@ def _signs(real: list[int], bits: bytes, release: Release) -> tuple[tuple[bool, 
     if not release.has("may_count_years"):
         return (fitting[-1],)
     return tuple(dict.fromkeys(likely or fitting))
+
+
+def _geometries(real: list[int], r: _Reader, release: Release) -> tuple[str | None, ...]:
+    """The type of each column of GEOMETRY, as the server spells it."""
+    found: list[str | None] = []
+    for code in real:
+        number = r.packed() if code == codes.GEOMETRY and r.more else -1
+        name = GEOMETRY_KINDS[number] if 0 <= number < len(GEOMETRY_KINDS) else None
+        found.append("geomcollection" if name == "geometrycollection" and release.has("geomcollection") else name)
+    return tuple(found)
 
 
 def _label_text(label: bytes, charset: str | None) -> str:
@@ -608,6 +622,7 @@ def _build(raw: RawTableMap, names: tuple[str, ...], charsets: Mapping[int, str]
         charset = charset_of(collation) if collation else charsets.get(i)
         found = raw.labels[i] if raw.labels is not None else None
         labels = None if found is None else tuple(_label_text(label, charset) for label in found)
+        geometry = raw.geometries[i] if raw.geometries is not None else None
         columns.append(
             ColumnSchema(
                 name=name,
@@ -619,7 +634,7 @@ def _build(raw: RawTableMap, names: tuple[str, ...], charsets: Mapping[int, str]
                 key=i in (raw.keys or ()),
                 labels=labels,
                 # Without its charset a CHAR cannot be told from a BINARY, which is padded.
-                column_type=type_text(raw.real_type(i), raw.metas[i], unsigned[i], charset, labels)
+                column_type=geometry or type_text(raw.real_type(i), raw.metas[i], unsigned[i], charset, labels)
                 if raw.charsets is not None or raw.real_type(i) not in codes.TEXTS
                 else "",
                 visible=raw.visible[i] if raw.visible is not None else True,
@@ -674,6 +689,9 @@ def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
         return "nullable in the log and not known" if raw.nullable[i] else "not nullable in the log, nullable known"
     if raw.unsigned is not None and code in codes.INTEGERS and raw.unsigned[i] != column.unsigned:
         return "signed in one and unsigned in the other"
+    geometry = raw.geometries[i] if raw.geometries is not None else None
+    if geometry is not None and base not in ("", "geometry") and _one_spelling(base) != _one_spelling(geometry):
+        return f"{geometry} in the log, {base} known"
     if base in _ADDRESS_BYTES and string_length(meta) != _ADDRESS_BYTES[base]:
         return f"{string_length(meta)} bytes in the log, {column.column_type} known"
     arguments = column.column_type[len(base) :].partition(")")[0].lstrip("(")
@@ -693,6 +711,10 @@ def _difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
         if meta & 0xFF != expected:
             return f"stored in {meta & 0xFF} bytes in the log, {count} members known"
     return ""
+
+
+def _one_spelling(geometry: str) -> str:
+    return geometry.replace("geomc", "geometryc")
 
 
 def _set_bytes(count: int) -> int:
