@@ -6,7 +6,7 @@ Never guesses: what an Arrow type cannot hold is null in its column and stands, 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta, timezone, tzinfo
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -56,8 +56,8 @@ _LAYOUTS = {
 }  # fmt: skip
 _ABSENT = pa.list_(pa.string())
 _EXACT = pa.map_(pa.string(), pa.string())
-_HEAD = [pa.field("_op", pa.string()), pa.field("_txn", pa.string()), pa.field("_ord", pa.int64())]
-_TAIL = [pa.field("_absent", _ABSENT), pa.field("_exact", _EXACT)]
+_HEAD = {"_op": pa.string(), "_txn": pa.string(), "_ord": pa.int64()}
+_TAIL = {"_absent": _ABSENT, "_exact": _EXACT}
 #: Of op, ord and entry.
 _NUMBERS = (pa.int8(), pa.int64(), pa.int32())
 #: The buffers of an array (which are null, values, data) with their count of nulls, or an array.
@@ -149,7 +149,15 @@ class _Shape:
 
     @cached_property
     def batch(self) -> pa.Schema:
-        return pa.schema([*_HEAD, *map(pa.field, self.names, self.kinds), *_TAIL])
+        return pa.schema([*self._added(_HEAD), *map(pa.field, self.names, self.kinds), *self._added(_TAIL)])
+
+    def _added(self, fields: Mapping[str, pa.DataType]) -> Iterator[pa.Field]:
+        """The columns that no table has, with more underscores where a column of this table has their name."""
+        taken = {name.lower() for name in self.names}
+        for name, kind in fields.items():
+            while name in taken:
+                name = f"_{name}"
+            yield pa.field(name, kind)
 
     @cached_property
     def images(self) -> pa.StructType:
@@ -345,7 +353,8 @@ def to_arrow(entries: Iterable[Entry]) -> list[pa.RecordBatch]:
     transaction), ``_ord`` (number of the row change within its transaction), then the table's columns, then ``_absent``
     (names of columns that the row image does not hold; they are null) and ``_exact`` (the server's text, or hex of
     bytes, or the changes of a ``PartialJson`` as canal writes them, for values that the Arrow type cannot hold; they are
-    null). The schema's metadata names ``canal.schema`` and
+    null). Where a column of the table has one of these names, whatever the case of its letters, ours has one more underscore
+    before it. The schema's metadata names ``canal.schema`` and
     ``canal.table``. BEGIN, END and statements make no rows.
 
     Raises: as ``changes`` does.

@@ -134,3 +134,13 @@ def test_a_time_zone_is_that_of_the_decoder() -> None:
         decoder = RowDecoder(bytes([17]), (0,), columns, None, zone)
         shape = arrow._SHAPES.of(SimpleNamespace(schema=schema, decoder=decoder, columns=columns))  # type: ignore[arg-type]
         assert shape.kinds == [pa.timestamp("us", tz=name)]
+
+
+def test_columns_of_the_table_and_ours_never_have_one_name() -> None:
+    fake = FakeBinlog()
+    fake.table("shop", "odd", "_op INT PRIMARY KEY, __op INT, _EXACT INT").insert({"_op": 7, "__op": 8, "_EXACT": 9})
+
+    (batch,) = batches(fake)
+
+    assert batch.schema.names == ["___op", "_txn", "_ord", "_op", "__op", "_EXACT", "_absent", "__exact"]
+    assert batch.to_pylist()[0]["___op"] == "insert"
