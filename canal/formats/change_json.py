@@ -15,13 +15,14 @@ from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final
 
 from canal.changes.change import Change
-from canal.formats.texts import TEXTS
+from canal.formats.columns import float_text
+from canal.formats.texts import TEXTS, document_member
 from canal.model import Row
 from canal.rows.values import ABSENT, PartialJson
 
 # json.dumps makes one each time
-_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
-_encode_row = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(separators=(",", ":"), default=document_member).encode
+_encode_row = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=document_member).encode
 #: Types of most values, which stand in JSON as they are.
 _PLAIN: Final = frozenset((int, str, float, type(None)))
 
@@ -31,13 +32,16 @@ def document(change: Change) -> dict[str, Any]:
 
     ``id`` (the same whenever the change is given again), ``op`` (canal's event type), ``table``, ``key``, ``before``, ``after``,
     ``ts`` (milliseconds since 1970), ``transaction`` (GTID, or journal:offset), ``position``. Values are numbers, text, true,
-    false and null; DECIMAL, dates and times are text as MySQL writes them; bytes are base64, and their columns are listed in
-    ``base64``. A column that the row image does not hold is not there. Only where there is such a thing: ``sql`` of a statement,
-    ``partial`` (how JSON columns were changed of which the value is not known), ``error`` of a parked change.
+    false and null; NaN, Infinity, DECIMAL, dates and times (as MySQL writes them) are text; bytes are base64, and their columns
+    are listed in ``base64``. A column that the row image does not hold is not there. Only where there is such a thing: ``sql`` of
+    a statement, ``partial`` (how JSON columns were changed of which the value is not known), ``error`` of a parked change. A
+    column that is bytes before the change and text after it, or the reverse, is listed in ``base64_before`` or ``base64_after``
+    instead.
     """
-    binary: dict[str, None] = {}
+    old: dict[str, None] = {}
+    new: dict[str, None] = {}
     partial: dict[str, str] = {}
-    before, after = _row(change.before, binary, partial), _row(change.after, binary, partial)
+    before, after = _row(change.before, old, partial), _row(change.after, new, partial)
     row = after if after is not None else before
     found: dict[str, Any] = {
         "id": change.id, "op": change.op.name, "table": change.table.name,
@@ -45,18 +49,33 @@ def document(change: Change) -> dict[str, Any]:
         "before": before, "after": after, "ts": change.origin.ts, "transaction": change.origin.transaction,
         "position": change.origin.position,
     }  # fmt: skip
-    if change.sql or binary or partial or change.error:
-        more = {"sql": change.sql, "base64": list(binary), "partial": partial, "error": change.error}
-        found |= {name: value for name, value in more.items() if value}
+    if change.sql or old or new or partial or change.error:
+        found |= _more(change, old, new, partial)
     return found
+
+
+def _more(change: Change, old: dict[str, None], new: dict[str, None], partial: dict[str, str]) -> dict[str, Any]:
+    """The members that few changes have; ``old`` and ``new`` are the columns that are bytes before and after the change."""
+    only_old = [name for name in old if name not in new and _is_text(change.after, name)]
+    only_new = [name for name in new if name not in old and _is_text(change.before, name)]
+    more = {
+        "sql": change.sql, "base64": [name for name in old | new if name not in (*only_old, *only_new)],
+        "base64_before": only_old, "base64_after": only_new, "partial": partial, "error": change.error,
+    }  # fmt: skip
+    return {name: value for name, value in more.items() if value}
+
+
+def _is_text(row: Row | None, name: str) -> bool:
+    return row is not None and isinstance(row.get(name), str)
 
 
 def line(change: Change) -> str:
     """The change as JSON, without an end of line; numbers of up to 64 bits stand as they are."""
     # The text of ``document``, put together by hand: an encoder takes twice as long for it.
-    binary: dict[str, None] = {}
+    old: dict[str, None] = {}
+    new: dict[str, None] = {}
     partial: dict[str, str] = {}
-    before, after = _texts(change.before, binary, partial), _texts(change.after, binary, partial)
+    before, after = _texts(change.before, old, partial), _texts(change.after, new, partial)
     row, origin = after if after is not None else before, change.origin
     key = "null" if row is None else _object([row[name] for name in change.table.keys if name in row])
     text = (
@@ -64,9 +83,8 @@ def line(change: Change) -> str:
         f'"before":{_object(before)},"after":{_object(after)},"ts":{origin.ts},'
         f'"transaction":{_quoted(origin.transaction)},"position":{_quoted(origin.position)}'
     )
-    if change.sql or binary or partial or change.error:
-        more = {"sql": change.sql, "base64": list(binary), "partial": partial, "error": change.error}
-        text += "".join(f",{_member(name)}{_encode(value)}" for name, value in more.items() if value)
+    if change.sql or old or new or partial or change.error:
+        text += "".join(f",{_member(name)}{_encode(value)}" for name, value in _more(change, old, new, partial).items())
     return text + "}"
 
 
@@ -91,7 +109,7 @@ def _members(
     for name, value in zip(names, values):
         kind = type(value)
         if kind in _PLAIN:
-            found[name] = value
+            found[name] = value if kind is not float or value - value == 0 else float_text(value)
             continue
         if value is ABSENT:
             continue
