@@ -83,9 +83,9 @@ cdef class ChangedRow:
     cdef readonly Row after
 
 @cython.locals(table=TableMap, names=ColumnNames, before=list, after=list, rows=list, row=ChangedRow, i=Py_ssize_t)
-cpdef list decode_rows(Entry entry)
+cpdef list decode_rows(Entry entry, bint json_text=*)
 @cython.locals(table=TableMap, decoder=RowDecoder, images=tuple, before=list, after=list)
-cpdef tuple decode_images(Entry entry)
+cpdef tuple decode_images(Entry entry, bint json_text=*)
 @cython.locals(row=Row)
 cdef Row _row(tuple values, ColumnNames names)
 

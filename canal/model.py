@@ -741,12 +741,13 @@ class ChangedRow:
         return f"ChangedRow(before={self.before!r}, after={self.after!r})"
 
 
-def decode_rows(entry: Entry) -> list[ChangedRow]:
+def decode_rows(entry: Entry, json_text: bool = False) -> list[ChangedRow]:
+    """The changed rows; with ``json_text`` JSON is text also where the instance gives objects."""
     table = entry.table
     if table is None:
         return []
     names = table.names
-    before, after = decode_images(entry)
+    before, after = decode_images(entry, json_text)
     rows: Any = before if after is None else after  # each row replaces its values
     if _IS_FREE and len(rows) > 8:  # or the count of its references passes from core to core with each row
         names = names.copy()
@@ -758,13 +759,17 @@ def decode_rows(entry: Entry) -> list[ChangedRow]:
     return rows
 
 
-def decode_images(entry: Entry) -> tuple[list[tuple[Any, ...]] | None, list[tuple[Any, ...]] | None]:
+def decode_images(
+    entry: Entry, json_text: bool = False
+) -> tuple[list[tuple[Any, ...]] | None, list[tuple[Any, ...]] | None]:
     table = entry.table
     if table is None:
         return None, None
     decoder = table.decoder
     if decoder is None:
         raise TypeError(f"{table!r} has no decoder of rows")
+    if json_text:
+        decoder = decoder.text_form
     try:
         images = decoder.images(entry.data, entry.body, entry.body_end, entry.kind)
     except DecodeError as error:

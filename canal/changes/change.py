@@ -38,10 +38,19 @@ class Table:
     keys: tuple[str, ...] = ()
     """Names of the columns that tell its rows apart: the primary key, or what a rule says."""
 
+    database: str = attrs.field(default="", kw_only=True, repr=False)
+    """Its database at the source, whose name may have dots. Without it: what stands before the first dot of ``source``."""
+
     names: ColumnNames = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        self.database = self.database or self.source.partition(".")[0]
         self.names = ColumnNames(tuple(column.name for column in self.columns))
+
+    @property
+    def own_name(self) -> str:
+        """Its name at the source without the database; "" of a statement that names no table."""
+        return self.source[len(self.database) + 1 :]
 
     def row(self, values: Mapping[str, Any]) -> Row:
         """A row of these values; columns that are not among them are NULL."""
@@ -54,7 +63,7 @@ class Table:
             return self
         known = {column.name: column for column in self.columns}
         found = (known.get(name) or _column(name, [row.get(name) for row in rows]) for name in wanted)
-        return Table(self.name, self.source, tuple(found), self.keys if set(self.keys) <= set(wanted) else ())
+        return attrs.evolve(self, columns=tuple(found), keys=self.keys if set(self.keys) <= set(wanted) else ())
 
 
 def _column(name: str, values: list[Any]) -> ColumnSchema:

@@ -13,14 +13,17 @@ from canal._util.bounded import Recent
 from canal.changes.alters import altered, changed_values
 from canal.changes.change import Change, Origin, Table
 from canal.changes.unlogged import altered_by, statement_of, touched, unlogged
-from canal.errors import UnloggedChangeError
-from canal.model import Entry, EntryType, EventType
+from canal.errors import ConfigError, UnloggedChangeError
+from canal.model import Entry, EntryType, EventType, decode_rows
 from canal.schema import TableSchema
 
 _REMEDY: Final = (
     "Bring the target to the state that the table has behind that position, then start the pipe once with "
     "acknowledged=[{position!r}]."
 )
+
+#: Schema and table.
+_Name = tuple[str, str]
 
 
 class Reader:
@@ -30,17 +33,21 @@ class Reader:
         is_log: whether statements are changes too; else those that change rows without any in the log are errors.
         accepts: whether a table's changes come, of which a statement may be.
         acknowledged: positions (``journal:offset``) of statements that the target's owner has taken care of.
+        json_text: give JSON as the server's text, whatever the instance gives: formats and most targets need it, as objects do
+            not tell all of it.
     """
 
     def __init__(
         self, *, is_log: bool = False, accepts: Callable[[str, str], bool] = lambda schema, table: True,
-        acknowledged: Collection[str] = (),
+        acknowledged: Collection[str] = (), json_text: bool = True,
     ) -> None:  # fmt: skip
+        self._json_text = json_text
         self._is_log = is_log
         self._accepts = accepts
         self._acknowledged = frozenset(acknowledged)
-        self._tables: Recent[str, tuple[TableSchema, Table]] = Recent()
-        self._undo: deque[tuple[str, tuple[TableSchema, Table] | None]] = deque()
+        self._tables: Recent[_Name, tuple[TableSchema, Table]] = Recent()
+        self._joined: Recent[str, _Name] = Recent()
+        self._undo: deque[tuple[_Name, tuple[TableSchema, Table] | None]] = deque()
         self._forgotten = 0
 
     def changes(self, entry: Entry) -> Sequence[Change]:
@@ -75,10 +82,10 @@ class Reader:
             self._forgotten += 1
 
     def _rows(self, entry: Entry, schema: TableSchema) -> Sequence[Change]:
-        rows = entry.rows
+        rows = decode_rows(entry, self._json_text)
         if not rows:
             return ()
-        found = self._tables.get(schema.name)
+        found = self._tables.get((schema.schema, schema.table))
         if found is not None and found[0] is schema:
             table = found[1]
         else:
@@ -92,28 +99,37 @@ class Reader:
         self, entry: Entry, schema: TableSchema, names: Sequence[str], found: tuple[TableSchema, Table] | None
     ) -> Table:
         """A table that was not known, or had other columns."""
+        name = schema.schema, schema.table
+        other = self._joined.get(schema.name, name)
+        if other != name and not self._is_log:
+            raise ConfigError(
+                f"the tables {other} and {name} are both called {schema.name}", position=_position(entry),
+                remedy="Give each a pipe of its own, with a filter and a target of its own: a target cannot tell them apart.",
+            )  # fmt: skip
+        self._joined[schema.name] = name
         if found is not None and not self._is_log and (changed := changed_values(found[0].columns, schema.columns)):
             self._refuse(altered(schema.name, changed), _position(entry))
         columns = {column.name: column for column in schema.columns}
         keys = tuple(column.name for column in schema.keys)  # without one of them, which a field filter took, none are left
         table = Table(
-            schema.name, schema.name, tuple(columns[name] for name in names), keys if set(keys) <= set(names) else ()
-        )
+            schema.name, schema.name, tuple(columns[one] for one in names), keys if set(keys) <= set(names) else (),
+            database=schema.schema,
+        )  # fmt: skip
         if not schema.name.islower():  # a statement that emptied it may have called it otherwise
-            self._forget(schema.name, only_empty=True)
-        self._set(schema.name, (schema, table))
+            self._forget(name, only_empty=True)
+        self._set(name, (schema, table))
         return table
 
-    def _spellings(self, name: str) -> list[str]:
+    def _spellings(self, name: _Name) -> list[_Name]:
         """The tables that may be this one, which some servers call the same whatever the case of letters."""
-        return [one for one in self._tables if one.lower() == name.lower()]
+        return [one for one in self._tables if (one[0].lower(), one[1].lower()) == (name[0].lower(), name[1].lower())]
 
-    def _forget(self, name: str, *, only_empty: bool = False) -> None:
+    def _forget(self, name: _Name, *, only_empty: bool = False) -> None:
         for one in self._spellings(name):
             if not only_empty or not self._tables[one][0].columns:
                 self._set(one, None)
 
-    def _set(self, name: str, known: tuple[TableSchema, Table] | None) -> None:
+    def _set(self, name: _Name, known: tuple[TableSchema, Table] | None) -> None:
         """What is known of a table from now on."""
         self._undo.append((name, self._tables.get(name)))
         if known is None:
@@ -126,11 +142,10 @@ class Reader:
     def _statement(self, entry: Entry) -> Iterator[Change]:
         if self._is_log:
             header = entry.header
-            name = f"{header.schema}.{header.table}" if header.table else header.schema
-            yield self._change(entry, name, entry.event_type)
+            yield self._change(entry, (header.schema, header.table), entry.event_type)
             return
         for schema, table in touched(entry, self._accepts, [known for known, _ in self._tables.values()]):
-            name = f"{schema}.{table}"
+            name = schema, table
             what = unlogged(entry, schema, table)
             if what and entry.event_type is EventType.TRUNCATE and not statement_of(entry).doubtful:
                 yield self._change(entry, name, EventType.TRUNCATE)
@@ -143,32 +158,37 @@ class Reader:
 
     def _altered(self, entry: Entry, schema: str, table: str) -> str:
         """What an ALTER may have changed of values, or that nobody knows that; "" for nothing."""
-        name = f"{schema}.{table}"
-        known = self._tables.get(name)
+        known = self._tables.get((schema, table))
         if known is None:
-            known = next((self._tables[one] for one in self._spellings(name)), None)
-        what = altered_by(entry, schema, table, known and known[0])
+            known = next((self._tables[one] for one in self._spellings((schema, table))), None)
+        what, name = altered_by(entry, schema, table, known and known[0]), f"{schema}.{table}"
         if what is None and known is None:
             return altered(name, "no row of it has come since the pipe began, so its columns before that are not known")
         return altered(name, "its columns behind that are not known") if what is None else what
 
     def _set_empty(self, schema: str, table: str) -> None:
         """It has no rows now: an ALTER before the next one changes nothing. Unknown where its rows may be called otherwise."""
-        name = f"{schema}.{table}"
-        is_sure = name.islower() and self._spellings(name) in ([], [name])
+        name = schema, table
+        is_sure = "".join(name).islower() and self._spellings(name) in ([], [name])
         self._forget(name)
         if is_sure:
-            self._set(name, (TableSchema(schema, table, ()), Table(name, name)))
+            self._set(name, (TableSchema(schema, table, ()), _bare(name)))
 
-    def _change(self, entry: Entry, name: str, op: EventType) -> Change:
+    def _change(self, entry: Entry, name: _Name, op: EventType) -> Change:
         known = self._tables.get(name)
-        table = known[1] if known is not None else Table(name, name)
+        table = known[1] if known is not None else _bare(name)
         sql = (entry.row_change.sql or "").encode("utf-8", "backslashreplace").decode("utf-8")
         return Change(table, op, None, None, _origin(entry), entry.first_row, sql=sql, statement=entry.header.ordinal)
 
     def _refuse(self, what: str, position: str) -> None:
         if position not in self._acknowledged:
             raise UnloggedChangeError(what, position=position, remedy=_REMEDY.format(position=position))
+
+
+def _bare(name: _Name) -> Table:
+    """A table of which only its name is known; its own name is "" of a statement that names none."""
+    joined = ".".join(name) if name[1] else name[0]
+    return Table(joined, joined, database=name[0])
 
 
 def row_numbers(entry: Entry) -> Sequence[int]:

@@ -20,6 +20,7 @@ import attrs
 from canal._util.bounded import Recent
 from canal.binlog import type_codes as codes
 from canal.errors import DecodeError
+from canal.formats.texts import document_text
 from canal.rows import native
 from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, PartialJson
 from canal.schema import ColumnSchema
@@ -196,6 +197,8 @@ class _Way:
             return value.expression(self.column.name)
         if isinstance(value, str):  # dates that Python cannot hold
             return str(value)
+        if isinstance(value, (dict, list)):  # of a rule's own; the log's documents come as text
+            return document_text(value)
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value).decode("latin-1")
         if isinstance(value, int):

@@ -55,10 +55,10 @@ class TextEncoder:
 def names(change: Change) -> tuple[str, str]:
     """The database and the table, as the rules call them; the table is "" of a statement that names none."""
     table = change.table
+    if table.name == table.source or table.name.startswith(f"{table.database}."):
+        return table.database, table.name[len(table.database) + 1 :]
     first, dot, rest = table.name.partition(".")
-    if dot or table.name == table.source:
-        return first, rest
-    return table.source.partition(".")[0], first
+    return (first, rest) if dot else (table.database, first)
 
 
 def split(position: str) -> tuple[str, int]:

@@ -20,6 +20,7 @@ from canal.changes.change import Change, Table
 from canal.formats.columns import column_text, float32_text, float_text, type_code
 from canal.formats.encoder import ROWS, Encoded, TextEncoder, names, unfit
 from canal.formats.text import dumps
+from canal.formats.texts import document_text
 from canal.model import EventType, Row
 from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, PartialJson
 from canal.schema import ColumnSchema
@@ -128,7 +129,7 @@ def _make(column: ColumnSchema) -> Callable[[Any], str]:
     if code == codes.SET:
         return lambda value: dumps(_members(value, column.labels or ()))
     if code == codes.JSON or column.base_type == "json":
-        return lambda value: value if isinstance(value, str) else dumps(value)
+        return lambda value: value if isinstance(value, str) else document_text(value)
     if code == codes.GEOMETRY:
         return lambda value: dumps(_geometry(value, 4)[0])
     if code == codes.FLOAT:
@@ -154,7 +155,7 @@ def _json(value: Any, column: ColumnSchema) -> str:
         return _number(value, float_text)
     if isinstance(value, (date, timedelta)):
         return dumps(_text(value, column))
-    return dumps(value)
+    return document_text(value) if isinstance(value, (dict, list)) else dumps(value)
 
 
 def _text(value: Any, column: ColumnSchema) -> str | None:

@@ -29,10 +29,11 @@ def duration_text(value: timedelta) -> str:
 
 def document_text(value: Any) -> str:
     """JSON that the instance gave as objects."""
-    return json.dumps(value, ensure_ascii=False, default=_member)
+    return json.dumps(value, ensure_ascii=False, default=document_member)
 
 
-def _member(value: Any) -> Any:
+def document_member(value: Any) -> Any:
+    """A value of a document that JSON has no type for."""
     if isinstance(value, Decimal):
         return str(value)
     if type(value) in TEXTS:

@@ -177,7 +177,10 @@ class Pipe:
         given = tuple(rules)
         self._rules = Rules(given, is_log=target.is_log, acknowledged=acknowledged).apply if given else None
         accepts = instance.config.table_filter().accepts if instance.config is not None else lambda schema, table: True
-        self._reading: dict[str, Any] = {"is_log": target.is_log, "accepts": accepts, "acknowledged": acknowledged}
+        self._reading: dict[str, Any] = {
+            "is_log": target.is_log, "accepts": accepts, "acknowledged": acknowledged,
+            "json_text": not getattr(target, "takes_objects", False),
+        }  # fmt: skip
         self._fetching: dict[str, Any] = {
             "batch_size": batch_size, "linger": linger, "is_whole": target.scope == "all", "on_large": on_large,
         }  # fmt: skip

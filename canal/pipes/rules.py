@@ -107,7 +107,7 @@ class Rule:
 
     def accepts(self, table: Table) -> bool:
         """Whether it is about this table."""
-        return self._filter.accepts(*table.source.split(".", 1)) if "." in table.source else False
+        return self._filter.accepts(table.database, table.own_name) if table.own_name else False
 
     @property
     def keeps_tables_apart(self) -> bool:
@@ -209,7 +209,7 @@ class _Plan:
         if not has_keys and rule.keys is not None and columns:
             raise ConfigError(f"keys of a rule for {table.source} are not among its columns: {', '.join(keys)}")
         name = rule.to.format(**_parts(table)) if isinstance(rule.to, str) else table.name
-        self.table = Table(name, table.source, columns, tuple(keys) if has_keys else ())
+        self.table = attrs.evolve(table, name=name, columns=columns, keys=tuple(keys) if has_keys else ())
         self._tables: Recent[str, Table] = Recent()
         self._is_same = columns == table.columns and not rule.mask and not own
         self._wanted = wanted
@@ -277,5 +277,4 @@ def _check_rule(rule: object) -> None:
 
 
 def _parts(table: Table) -> dict[str, str]:
-    schema, _, name = table.source.partition(".")
-    return {"schema": schema, "table": name}
+    return {"schema": table.database, "table": table.own_name}

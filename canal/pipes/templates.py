@@ -89,8 +89,7 @@ class _NoTextError(Exception):
 
 
 def _names(table: Table) -> dict[str, str]:
-    schema, _, name = table.source.partition(".")
-    return {"name": table.name, "schema": schema, "table": name}
+    return {"name": table.name, "schema": table.database, "table": table.own_name}
 
 
 def _values(row: Row | None) -> Mapping[str, Any] | None:

@@ -167,7 +167,9 @@ class CanalMQ:
     _hashes: list[_Hash] = attrs.field(init=False, repr=False, eq=False)
     _counts: list[tuple[_Names, int]] = attrs.field(init=False, repr=False, eq=False)
     #: Of each table at the source its topic, how many partitions that has, and what a partition is made of.
-    _routes: Recent[str, tuple[str, int, _Hash | None]] = attrs.field(init=False, repr=False, eq=False, factory=Recent)
+    _routes: Recent[tuple[str, str], tuple[str, int, _Hash | None]] = attrs.field(
+        init=False, repr=False, eq=False, factory=Recent
+    )
 
     @_topics.default
     def _read_topics(self) -> list[_Topic]:
@@ -183,7 +185,7 @@ class CanalMQ:
 
     def topic_of(self, change: Change) -> str:
         """The topic of a change: ``topic`` of a KafkaTarget, ``routing_key`` of a RabbitMQTarget."""
-        return self._route(change.table.source)[0]
+        return self._route(change.table)[0]
 
     def partition_of(self, change: Change) -> int:
         """The partition of a change, counted from 0: ``partition`` of a KafkaTarget.
@@ -191,15 +193,14 @@ class CanalMQ:
         Raises:
             UnfitChangeError: the row image lacks a column that the partition is made of.
         """
-        _, count, hashed = self._route(change.table.source)
+        _, count, hashed = self._route(change.table)
         if not self._hashes:
             return self.partition
         if hashed is None or change.op not in _ROWS:
             return 0
-        schema, _, table = change.table.source.partition(".")
         if hashed.columns is None:
-            return abs(java_hash(table)) % count
-        found = java_hash(schema) if self.database_hash else 0
+            return abs(java_hash(change.table.own_name)) % count
+        found = java_hash(change.table.database) if self.database_hash else 0
         row, columns = image(change), _columns(change.table, hashed)
         known(change.table, row, [column.name for column in columns])
         for column in columns:
@@ -212,25 +213,25 @@ class CanalMQ:
         Raises:
             UnfitChangeError: the row image lacks one of them.
         """
-        columns = _columns(table, self._route(table.source)[2])
+        columns = _columns(table, self._route(table)[2])
         names = list(dict.fromkeys((*table.keys, *(column.name for column in columns))))
         known(table, row, names)
         return key_json(row, names) if names else None
 
-    def _route(self, source: str) -> tuple[str, int, _Hash | None]:
-        found = self._routes.get(source)
+    def _route(self, table: Table) -> tuple[str, int, _Hash | None]:
+        known, source = (table.database, table.source), table.source
+        found = self._routes.get(known)
         if found is None:
-            topic = self._named(source)
+            topic = self._named(table)
             count = next((count for names, count in self._counts if names.accepts(topic)), self.partitions)
             hashed = next((one for one in self._hashes if one.names.accepts(source)), None)
-            found = self._routes[source] = topic, count, hashed
+            found = self._routes[known] = topic, count, hashed
         return found
 
-    def _named(self, source: str) -> str:
+    def _named(self, table: Table) -> str:
         if not self._topics:
             return self.topic
-        schema, _, table = source.partition(".")
-        for name in (source, schema) if schema and table else ():
+        for name in (table.source, table.database) if table.database and table.own_name else ():
             for one in self._topics:
                 if one.accepts(name):
                     return (one.topic or name.lower()).replace(".", "_")

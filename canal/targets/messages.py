@@ -63,7 +63,7 @@ class Namer:
 
     def __init__(self, option: str, template: str | Callable[[Change], str]) -> None:
         self._template = template
-        self._names: dict[tuple[str, str], str] = {}
+        self._names: dict[tuple[str, str, str], str] = {}
         if isinstance(template, str):
             try:
                 template.format(name="", schema="", table="")
@@ -74,11 +74,11 @@ class Namer:
         if not isinstance(self._template, str):
             return str(_called(change, "a name to send it to", self._template, change))
         table = change.table
-        found = self._names.get((table.name, table.source))
+        known = table.name, table.database, table.source
+        found = self._names.get(known)
         if found is None:
-            schema, _, name = table.source.partition(".")
-            found = self._template.format(name=table.name, schema=schema, table=name) or _NOWHERE
-            self._names[table.name, table.source] = found
+            found = self._template.format(name=table.name, schema=table.database, table=table.own_name) or _NOWHERE
+            self._names[known] = found
         return found
 
 

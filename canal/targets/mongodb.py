@@ -71,6 +71,8 @@ class MongoDBTarget:
     options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
 
     is_log = False
+    #: JSON that the instance gives as objects comes as such.
+    takes_objects = True
 
     def __attrs_post_init__(self) -> None:
         if not re.match(r"mongodb(\+srv)?://[^/]", self.url):

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import canal
 from canal import formats
-from canal.formats import Encoder, encoder_of
+from canal.changes import Change, Origin, Reader, Table
+from canal.formats import CanalJson, DebeziumJson, Encoder, MaxwellJson, change_json, encoder_of
+from canal.formats.encoder import names as encoder_names
+from canal.pipes.rules import Rules
+from canal.schema import column_from_text
 from canal.testing.fake import FakeBinlog
 
 
@@ -53,3 +60,76 @@ def test_a_change_of_the_key_in_a_file(tmp_path: Path) -> None:
             assert ((old or {}).get("id"), (new or {}).get("id")) == (before, after)
             source = line.get("source", line)
             assert (source.get("db", source.get("database")), source["table"]) == ("lake", "bought")
+
+
+def changes_of(fake: FakeBinlog, **options: Any) -> list[Change]:
+    reader = Reader(is_log=True)
+    with canal.Instance(canal.InstanceConfig(destination="d", source=fake, start="earliest", **options)) as instance:
+        instance.subscribe()
+        return [change for message in instance.stream() for entry in message.entries for change in reader.changes(entry)]
+
+
+def test_a_database_with_a_dot_in_its_name_is_whole_in_all_forms() -> None:
+    fake = FakeBinlog()
+    fake.table("a.b", "c", "id INT PRIMARY KEY").insert({"id": 1})
+    fake.table("a", "b.c", "id INT PRIMARY KEY").insert({"id": 2})
+    fake.ddl("ALTER TABLE c ADD x INT", schema="a.b")
+    fake.end()
+    found = changes_of(fake)
+
+    names = [("a.b", "c"), ("a", "b.c"), ("a.b", "c")]
+    assert [(line["database"], line["table"]) for line in (json.loads(CanalJson()(one)) for one in found)] == names
+    lines = [json.loads(MaxwellJson()(change)) for change in found[:2]]
+    assert [(line["database"], line["table"]) for line in lines] == names[:2]
+    sources = [json.loads(DebeziumJson()(change))["source"] for change in found[:2]]
+    assert [(source["db"], source["table"]) for source in sources] == names[:2]
+    rules = Rules([canal.Rule(to="{schema}.new")], is_log=True)
+    renamed = [one for change in found for one in rules.apply(change)]
+    assert [one.table.name for one in renamed] == ["a.b.new", "a.new", "a.b.new"]
+    assert [encoder_names(one) for one in renamed] == [("a.b", "new"), ("a", "new"), ("a.b", "new")]
+
+
+def test_two_tables_of_one_joined_name_stop_a_pipe_with_a_typed_error(tmp_path: Path) -> None:
+    fake = FakeBinlog()
+    fake.table("a.b", "c", "id INT PRIMARY KEY").insert({"id": 1})
+    fake.table("a", "b.c", "id INT PRIMARY KEY").insert({"id": 1})
+    fake.end()
+    with canal.Instance(canal.InstanceConfig(destination="d", source=fake, start="earliest")) as instance:
+        instance.subscribe()
+        with pytest.raises(canal.ConfigError, match=r"\('a.b', 'c'\) and \('a', 'b.c'\) are both called a.b.c"):
+            canal.pipe(instance, canal.targets.SQLiteTarget(tmp_path / "t.db"), on_error="stop").run()
+
+
+DOCUMENTS = {"a": Decimal("1.10"), "t": timedelta(seconds=-1), "d": date(2026, 1, 31), "b": b"\xff\0", "n": None}
+TEXT = '{"a": 1.10, "b": "base64:type252:/wA=", "d": "2026-01-31", "n": null, "t": "-00:00:01.000000"}'
+
+
+def test_documents_are_the_servers_text_in_all_forms_also_where_the_instance_gives_objects() -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "t", "id INT PRIMARY KEY, j JSON")
+    documents: list[tuple[Any, str | None]] = [
+        (DOCUMENTS, TEXT), ('"text"', '"text"'), ('"1"', '"1"'), ([1, 2.5], "[1, 2.5]"), (None, None),
+    ]  # fmt: skip
+    for number, (value, _) in enumerate(documents):
+        table.insert({"id": number, "j": value})
+    fake.end()
+    found = changes_of(fake, json="objects")
+
+    for change, (_, text) in zip(found, documents, strict=True):
+        assert change.row["j"] == text
+        assert json.loads(CanalJson()(change))["data"][0]["j"] == text
+        assert f'"j":{text or "null"}}}' in MaxwellJson()(change)
+        assert json.loads(DebeziumJson()(change))["after"]["j"] == (text and text.replace(", ", ",").replace(": ", ":"))
+        assert json.loads(change_json.line(change))["after"]["j"] == text
+
+
+def test_a_document_that_a_rule_makes_is_json() -> None:
+    table = Table("t", "s.t", (column_from_text("j", "json"), column_from_text("k", "longtext", charset="utf8mb4")))
+    value = {"a": Decimal("1.10"), "t": [timedelta(seconds=-1), b"\xff"]}
+    change = Change(table, canal.EventType.INSERT, None, table.row({"j": value, "k": [value]}), Origin("f:4", "f:4", 0), 0)
+
+    expected = {"a": "1.10", "t": ["-00:00:01", "ff"]}
+    canals = json.loads(CanalJson()(change))["data"][0]
+    assert [json.loads(text) for text in canals.values()] == [expected, [expected]]
+    assert json.loads(MaxwellJson()(change))["data"] == {"j": expected, "k": [expected]}
+    assert json.loads(change_json.line(change))["after"] == {"j": expected, "k": [expected]}
