@@ -221,6 +221,7 @@ ASKED = {
     "parse/source/protocol.py: hasattr(self._inner, 'replay')": "complete()",
     "parse/source/server_errors.py: getattr(error, 'original_exception', error)": "of a driver's error",
     "pipes/loop.py: getattr(instance.parser, 'members', None)": "a pipe knows an Instance and no parser",
+    "pipes/loop.py: getattr(target, 'takes_objects', False)": "a user's own target need not know of it",
     "spark/stream/filters.py: getattr(inner, 'attribute', ())": "of Spark's filters",
     "spark/stream/stretch.py: isinstance(instance.parser, BinlogParser)": "for mypy: a config has made it",
     "instance/ha_turns.py: getattr(part, 'bind', None)": "a user's own meta manager or schema history need not know of turns",

@@ -5,6 +5,7 @@ Never lets a statement pass that changed rows of a table without any in the log.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
@@ -14,7 +15,8 @@ from canal.changes.alters import altered, changed_values
 from canal.changes.change import Change, Origin, Table
 from canal.changes.unlogged import altered_by, statement_of, touched, unlogged
 from canal.errors import ConfigError, UnloggedChangeError
-from canal.model import Entry, EntryType, EventType, decode_rows
+from canal.model import ChangedRow, Entry, EntryType, EventType, Row, decode_rows
+from canal.rows.values import JsonText
 from canal.schema import TableSchema
 
 _REMEDY: Final = (
@@ -92,6 +94,8 @@ class Reader:
             first = rows[0].after if rows[0].after is not None else rows[0].before
             assert first is not None
             table = self._table(entry, schema, first.keys(), found)
+        if self._json_text and entry.table is not None and not entry.table.decoder.json_text:
+            rows = _with_json(rows, table)
         origin, op = _origin(entry), entry.event_type
         return [Change(table, op, row.before, row.after, origin, n) for n, row in zip(row_numbers(entry), rows)]
 
@@ -183,6 +187,31 @@ class Reader:
     def _refuse(self, what: str, position: str) -> None:
         if position not in self._acknowledged:
             raise UnloggedChangeError(what, position=position, remedy=_REMEDY.format(position=position))
+
+
+def _with_json(rows: list[ChangedRow], table: Table) -> list[ChangedRow]:
+    """The rows with their documents marked as such."""
+    numbers = [number for number, column in enumerate(table.columns) if column.base_type == "json"]
+
+    def marked(row: Row | None) -> Row | None:
+        if row is None:
+            return None
+        values = list(row.values())
+        for number in numbers:
+            if type(values[number]) is str and _is_json(values[number]):
+                values[number] = JsonText(values[number])
+        return Row(tuple(values), table.names)
+
+    return [ChangedRow(marked(row.before), marked(row.after)) for row in rows] if numbers else rows
+
+
+def _is_json(text: str) -> bool:
+    """MariaDB has JSON columns without a check of what they hold."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _bare(name: _Name) -> Table:

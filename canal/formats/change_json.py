@@ -18,7 +18,7 @@ from canal.changes.change import Change
 from canal.formats.columns import float_text
 from canal.formats.texts import TEXTS, document_member
 from canal.model import Row
-from canal.rows.values import ABSENT, PartialJson
+from canal.rows.values import ABSENT, JsonText, PartialJson
 
 # json.dumps makes one each time
 _encode = json.JSONEncoder(separators=(",", ":"), default=document_member).encode
@@ -33,10 +33,10 @@ def document(change: Change) -> dict[str, Any]:
     ``id`` (the same whenever the change is given again), ``op`` (canal's event type), ``table``, ``key``, ``before``, ``after``,
     ``ts`` (milliseconds since 1970), ``transaction`` (GTID, or journal:offset), ``position``. Values are numbers, text, true,
     false and null; NaN, Infinity, DECIMAL, dates and times (as MySQL writes them) are text; bytes are base64, and their columns
-    are listed in ``base64``. A column that the row image does not hold is not there. Only where there is such a thing: ``sql`` of
-    a statement, ``partial`` (how JSON columns were changed of which the value is not known), ``error`` of a parked change. A
-    column that is bytes before the change and text after it, or the reverse, is listed in ``base64_before`` or ``base64_after``
-    instead.
+    are listed in ``base64``; JSON of an instance that gives objects is itself. A column that the row image does not hold is not
+    there. Only where there is such a thing: ``sql`` of a statement, ``partial`` (how JSON columns were changed of which the value
+    is not known), ``error`` of a parked change. A column that is bytes before the change and text after it, or the reverse, is
+    listed in ``base64_before`` or ``base64_after`` instead.
     """
     old: dict[str, None] = {}
     new: dict[str, None] = {}
@@ -116,7 +116,9 @@ def _members(
         if isinstance(value, PartialJson):
             partial[name] = value.expression(name)
             continue
-        if isinstance(value, bytes):
+        if kind is JsonText:
+            value = json.loads(value)
+        elif isinstance(value, bytes):
             binary[name] = None
             value = base64.b64encode(value).decode()
         elif kind in TEXTS and kind not in (dict, list):
@@ -129,6 +131,11 @@ def _members(
 def _member(name: str) -> str:
     """The beginning of a member."""
     return f"{_quoted(name)}:"
+
+
+def _ascii(text: str) -> str:
+    """JSON text in ASCII: what is beyond it stands in strings."""
+    return text if text.isascii() else "".join(char if char < "\x7f" else _quoted(char)[1:-1] for char in text)
 
 
 def _object(members: dict[str, str] | Sequence[str] | None) -> str:
@@ -154,6 +161,8 @@ def _pieces(
             found[name] = _member(name) + _quoted(TEXTS[kind](value))
         elif value is None:
             found[name] = f"{_member(name)}null"
+        elif kind is JsonText:
+            found[name] = _member(name) + _ascii(value)
         elif members := _members((name,), (value,), binary, partial):
             found[name] = _member(name) + _encode(members[name])
     return found

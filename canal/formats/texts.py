@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from canal.rows.values import AmbiguousLabel, InvalidJson, NoLabel, ZeroDate
+from canal.rows.values import AmbiguousLabel, InvalidJson, JsonText, NoLabel, ZeroDate
 
 
 def moment_text(value: datetime) -> str:
@@ -52,5 +52,5 @@ def plain_text(value: str) -> str:
 TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
     Decimal: lambda value: format(value, "f"), datetime: moment_text, date: date.isoformat, timedelta: duration_text,
     dict: document_text, list: document_text, ZeroDate: plain_text, NoLabel: plain_text, AmbiguousLabel: plain_text,
-    InvalidJson: plain_text,
+    InvalidJson: plain_text, JsonText: plain_text,
 }  # fmt: skip

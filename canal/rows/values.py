@@ -118,6 +118,12 @@ class InvalidJson(str):
         return f"InvalidJson({str.__repr__(self)})"
 
 
+class JsonText(str):
+    """The server's text of a document, for a target of an Instance that gives objects: a form may write it as it stands."""
+
+    __slots__ = ()
+
+
 @attrs.frozen
 class JsonDiff:
     """One step of a partial update of a JSON document (``binlog_row_value_options=PARTIAL_JSON``).

@@ -108,7 +108,7 @@ def test_documents_are_the_servers_text_in_all_forms_also_where_the_instance_giv
     fake = FakeBinlog()
     table = fake.table("shop", "t", "id INT PRIMARY KEY, j JSON")
     documents: list[tuple[Any, str | None]] = [
-        (DOCUMENTS, TEXT), ('"text"', '"text"'), ('"1"', '"1"'), ([1, 2.5], "[1, 2.5]"), (None, None),
+        (DOCUMENTS, TEXT), ('"text"', '"text"'), ('"1"', '"1"'), (["é"], '["é"]'), (None, None),
     ]  # fmt: skip
     for number, (value, _) in enumerate(documents):
         table.insert({"id": number, "j": value})
@@ -120,7 +120,7 @@ def test_documents_are_the_servers_text_in_all_forms_also_where_the_instance_giv
         assert json.loads(CanalJson()(change))["data"][0]["j"] == text
         assert f'"j":{text or "null"}}}' in MaxwellJson()(change)
         assert json.loads(DebeziumJson()(change))["after"]["j"] == (text and text.replace(", ", ",").replace(": ", ":"))
-        assert json.loads(change_json.line(change))["after"]["j"] == text
+        assert change_json.line(change).count(f'"j":{(text or "null").replace("é", json.dumps("é")[1:-1])}}}') == 1
 
 
 def test_a_document_that_a_rule_makes_is_json() -> None:
