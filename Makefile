@@ -28,7 +28,7 @@ help:
 	@echo "make demo    a live shop in one process: changes, ack, rollback, restart"
 	@echo "make spark-demo  a Delta table follows a table through Spark (Java 17)"
 	@echo "make quick   the core without servers: seconds"
-	@echo "make check   ruff, mypy and the tests that need neither servers nor a compiler: two minutes"
+	@echo "make check   ruff, mypy, the core interpreted and the layers, without servers or a compiler: two minutes"
 	@echo "make test    what a change can break, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
 	@echo "make test-all  and what runs nightly: all server lines, older Sparks, large sizes, the whole suite interpreted"
 	@echo "make free-threaded  tests of values and of threads on a Python without the interpreter's lock, which it builds"
@@ -71,16 +71,17 @@ lint-ruff: $(SETUP)lint
 lint-mypy: $(SETUP)lint $(SETUP)test
 	$(BIN)/mypy
 
-# The core without servers, in the build that is there: seconds.
-CORE := $(addprefix tests/,store sink meta rows $(patsubst %,instance/test_%.py,delivery delivery_threads client_filter) \
+# The core without servers, in the build that is there.
+QUICK := $(addprefix tests/,store sink meta rows parse/test_rows.py $(patsubst %,instance/test_%.py,delivery delivery_threads client_filter) \
 	$(patsubst %,test_%.py,position gtid filter))
 quick: $(SETUP)test
-	$(PYTEST) -q -m '$(SERVERLESS) and not slow and not nightly' $(CORE)
+	$(PYTEST) -q -m '$(SERVERLESS) and not slow and not nightly' $(QUICK)
 
-# Needs no compiler, server or JVM.
-CHECK := $(CORE) $(addprefix tests/,parse formats $(patsubst %,instance/test_%.py,compose) test_architecture.py test_docs.py)
-check: lint $(SETUP)test
-	CANAL_PURE=1 $(PYTEST) -q -m '$(SERVERLESS) and not slow and not nightly' $(CHECK)
+# Needs no compiler, server or JVM; mypy runs beside the tests.
+check: lint-ruff $(SETUP)test
+	@$(BIN)/mypy >$(VENV)/mypy.log 2>&1 & types=$$!; \
+	CANAL_PURE=1 $(PYTEST) -q -m '$(SERVERLESS) and not slow and not nightly' $(QUICK) tests/test_architecture.py; tests=$$?; \
+	wait $$types || tests=1; cat $(VENV)/mypy.log; exit $$tests
 
 # In the build whose threads run at the same time; its Python is made of Debian's source, once.
 FREE := $(VENV)/free-threaded
