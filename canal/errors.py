@@ -305,12 +305,16 @@ class TargetConflictError(TargetError):
 class UnfitChangeError(TargetError):
     """A change that cannot be applied exactly: a part of the row, or of a value, is not known.
 
-    ``changes`` are those that it is about (``canal.changes.Change``), where that is known.
+    ``changes`` are those that it is about (``canal.changes.Change``), where that is known; ``reasons`` has a message
+    for each of them.
     """
 
-    def __init__(self, message: str, *, changes: tuple[Any, ...] = (), **where: Any) -> None:
+    def __init__(
+        self, message: str, *, changes: tuple[Any, ...] = (), reasons: tuple[str, ...] = (), **where: Any
+    ) -> None:  # fmt: skip
         super().__init__(message, **where)
         self.changes = changes
+        self.reasons = reasons or (message,) * len(changes)
 
 
 class StreamMismatchError(TargetError):

@@ -41,10 +41,22 @@ class Table:
     database: str = attrs.field(default="", kw_only=True, repr=False)
     """Its database at the source, whose name may have dots. Without it: what stands before the first dot of ``source``."""
 
+    path: tuple[str, ...] = attrs.field(default=(), kw_only=True, repr=False)
+    """``name`` apart: schema and table, or the table alone. Without it: that of the source, or ``name`` split at its last dot."""
+
+    merge: tuple[str, Any] | None = attrs.field(default=None, kw_only=True)
+    """Of a table that shares the target's with others: the column that tells them apart, and its value in this table's rows."""
+
+    computed: frozenset[str] = attrs.field(default=frozenset(), kw_only=True, repr=False)
+    """The columns that a rule added, which no row image of the source has."""
+
     names: ColumnNames = attrs.field(init=False, repr=False)
+    _fitted: dict[Any, Table] = attrs.field(factory=dict, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self.database = self.database or self.source.partition(".")[0]
+        if ".".join(self.path) != self.name:  # also of a table that was given another name
+            self.path = self.origin if self.name == self.source and self.own_name else split(self.name)
         self.names = ColumnNames(tuple(column.name for column in self.columns))
 
     @property
@@ -52,18 +64,39 @@ class Table:
         """Its name at the source without the database; "" of a statement that names no table."""
         return self.source[len(self.database) + 1 :]
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        """Its database and its own name at the source."""
+        return self.database, self.own_name
+
     def row(self, values: Mapping[str, Any]) -> Row:
         """A row of these values; columns that are not among them are NULL."""
         return Row(tuple(values.get(name) for name in self.names.names), self.names)
 
     def fitting(self, *rows: Mapping[str, Any]) -> Table:
         """This table with the columns that the rows have, which is itself where they are the same."""
-        wanted = list(dict.fromkeys(name for row in rows for name in row))
-        if not wanted or wanted == list(self.names.names):
+        wanted = tuple(dict.fromkeys(name for row in rows for name in row))
+        if not wanted or wanted == self.names.names:
             return self
         known = {column.name: column for column in self.columns}
-        found = (known.get(name) or _column(name, [row.get(name) for row in rows]) for name in wanted)
-        return attrs.evolve(self, columns=tuple(found), keys=self.keys if set(self.keys) <= set(wanted) else ())
+        found = tuple([known.get(name) or _column(name, [row.get(name) for row in rows]) for name in wanted])
+        shape = wanted, tuple([column.column_type for column in found if column.name not in known])
+        if shape not in self._fitted:  # one object for each set of columns
+            keys = self.keys if set(self.keys) <= set(wanted) else ()
+            computed = self.computed | (set(wanted) - set(known))
+            self._fitted[shape] = attrs.evolve(self, columns=found, keys=keys, computed=computed)
+        return self._fitted[shape]
+
+
+def split(name: str) -> tuple[str, ...]:
+    """A table's name that is given as one text: what is before the last dot is the schema."""
+    schema, _, table = name.rpartition(".")
+    return (schema, table) if schema else (table,)
+
+
+def qualified(schema: str, table: str) -> str:
+    """``schema.table``, and the parts within backticks where they have a dot or backtick: other parts give another text."""
+    return ".".join("`" + part.replace("`", "``") + "`" if set(part) & set(".`") else part for part in (schema, table))
 
 
 def _column(name: str, values: list[Any]) -> ColumnSchema:

@@ -5,13 +5,14 @@ Never reads or writes a table itself.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
 
 from canal.changes.change import Change, Table
-from canal.errors import UnfitChangeError
+from canal.errors import ConfigError, UnfitChangeError
 from canal.model import EventType, Row
 from canal.rows.values import ABSENT, PartialJson
 from canal.schema import TYPE_CODES
@@ -27,19 +28,33 @@ Read = Callable[[Table, Sequence[Key]], Mapping[Key, Values]]
 
 @attrs.define(eq=False)
 class TableState:
-    """What is to be done to one table. The order is: empty it, take away ``deletes``, put ``upserts``."""
+    """What is to be done to one table. The order is: empty it, take away ``deletes`` and ``replaced``, put ``upserts``."""
 
     table: Table
-    """With the columns that the last change had."""
+    """With all columns that its changes have, those of the last one first."""
 
     is_emptied: bool = False
     """Whether all rows that were there go."""
 
+    emptied: list[tuple[str, Any]] = attrs.field(factory=list)
+    """A column and its value in the rows that go, of each table that shares the target's with others and was emptied."""
+
     rows: dict[Key, Values | None] = attrs.field(factory=dict)
     """By key the whole row, of the table's columns, or None where it is gone; in the order of the last changes."""
 
+    inserted: set[Key] = attrs.field(factory=set)
+    """Keys of new rows, whose target has no row with that key, or one that is among ``replaced``."""
+
+    replaced: set[Key] = attrs.field(factory=set)
+    """Keys whose row went and which a new row has now."""
+
     changes: list[Change] = attrs.field(factory=list, repr=False)
     """Those that it is made of."""
+
+    tables: list[Table] = attrs.field(factory=list, repr=False)
+    """The tables of the changes, each once."""
+
+    _by_key: dict[Key, list[Change]] | None = attrs.field(default=None, init=False, repr=False)
 
     @property
     def deletes(self) -> list[Key]:
@@ -53,72 +68,150 @@ class TableState:
 
     def of_key(self, key: Key) -> tuple[Change, ...]:
         """The changes that touched a key."""
-        return tuple(
-            change
-            for change in self.changes
-            if any(row is not None and change.key(row) == key for row in (change.before, change.after))
-        )
+        if self._by_key is None:
+            self._by_key = {}
+            for change in self.changes:
+                keys = [change.key(row) for row in (change.before, change.after) if row is not None]
+                for one in dict.fromkeys(keys):
+                    self._by_key.setdefault(one, []).append(change)
+        return tuple(self._by_key.get(key, ()))
 
 
-def latest(changes: Iterable[Change], read: Read) -> list[TableState]:
+def latest(changes: Iterable[Change], read: Read, *, keeps_columns: bool = False) -> list[TableState]:
     """The state of each table that changes touch, in the order of their first ones.
 
     Args:
         changes: INSERT, UPDATE, DELETE and TRUNCATE, in the order of the log.
         read: asked for rows that partial images change (binlog_row_image MINIMAL or NOBLOB).
+        keeps_columns: whether the target can put a part of a row. Columns that a change does not carry are ``ABSENT`` then, and
+            stay as they are; else they are NULL.
 
     Raises:
-        UnfitChangeError: what comes out is not known, or the table has no key; ``changes`` of it tells of which.
+        UnfitChangeError: what comes out is not known, or the table has no key; ``changes`` has all such changes.
     """
-    tables: dict[str, list[Change]] = {}
+    tables: dict[tuple[str, ...], list[Change]] = {}
     for change in changes:
-        tables.setdefault(change.table.name, []).append(change)
-    return [_Fold(group).fold(read) for group in tables.values()]
+        tables.setdefault(change.table.path, []).append(change)
+    unfit: list[UnfitChangeError] = []
+    made = [_Fold(group, ABSENT if keeps_columns else None, unfit).fold(read) for group in tables.values()]
+    if unfit:
+        raise together(unfit)
+    return made
+
+
+def together(errors: Sequence[UnfitChangeError]) -> UnfitChangeError:
+    """One error of all changes that are unfit, each with its own reason."""
+    first = errors[0]
+    if len(errors) == 1:
+        return first
+    reasons = {id(change): (change, error.message) for error in errors for change in error.changes}
+    return UnfitChangeError(
+        first.message, position=first.position, remedy=first.remedy, changes=tuple([one for one, _ in reasons.values()]),
+        reasons=tuple([reason for _, reason in reasons.values()]),
+    )  # fmt: skip
+
+
+def _union(tables: Sequence[Table]) -> Table:
+    """A table with the columns of all of them, those of the last one that has any first."""
+    last = next((table for table in reversed(tables) if table.columns), tables[-1])
+    if len(tables) == 1:
+        return last
+    for table in tables:
+        if table.keys and last.keys and table.keys != last.keys:
+            raise ConfigError(
+                f"rows of {table.source} are told apart by {', '.join(table.keys)}, and those of {last.source}, which go into one"
+                f" table with them, by {', '.join(last.keys)}",
+                remedy="Name the same columns for both by canal.Rule(keys=…).",
+            )
+    columns = {column.name.lower(): column for table in (*tables, last) for column in table.columns}
+    order = dict.fromkeys(column.name.lower() for table in (last, *reversed(tables)) for column in table.columns)
+    return last if len(order) == len(last.columns) else attrs.evolve(last, columns=tuple([columns[name] for name in order]))
+
+
+def _filled(row: Values, other: Values) -> Values:
+    """A row, and what it lacks out of another one."""
+    return tuple([old if new is ABSENT else new for old, new in zip(other, row)])
 
 
 class _Fold:
-    def __init__(self, changes: list[Change]) -> None:
-        table = next((one.table for one in reversed(changes) if one.table.columns), changes[-1].table)
-        self._state = TableState(table, changes=changes)
+    def __init__(self, changes: list[Change], not_carried: Any, unfit: list[UnfitChangeError]) -> None:
+        tables = list(dict.fromkeys([one.table for one in changes]))
+        table = _union(tables)
+        self._state = TableState(table, changes=changes, tables=tables)
         self._base: Mapping[Key, Values] = {}
         self._documents = [(column.name, at) for at, column in enumerate(table.columns) if column.base_type == "json"]
+        self._not_carried = not_carried
+        self._unfit_ones = unfit
+        #: Of each table with other columns: the number in its rows of each column, -1 where it has none.
+        self._numbers: dict[Table, list[int]] = {
+            one: [one.names.find(name) for name in table.names.names]
+            for one in tables if one.names.names != table.names.names
+        }  # fmt: skip
 
     def fold(self, read: Read) -> TableState:
-        state = self._state
         if wanted := self._partial_keys():
-            self._base = read(state.table, wanted)
-        for change in state.changes:
-            if change.op is EventType.TRUNCATE:
-                state.rows.clear()
-                state.is_emptied = True
-                self._base = {}
-            elif change.op is EventType.INSERT:
-                self._put(change, self._key(change, change.row), self._whole(change, None))
-            elif change.op is EventType.DELETE:
-                self._put(change, self._key(change, change.row), None)
-            else:
-                self._update(change)
-        return state
+            self._base = read(self._state.table, wanted)
+        for change in self._state.changes:
+            try:
+                self._take(change)
+            except UnfitChangeError as error:
+                self._unfit_ones.append(error)
+        return self._state
+
+    def _take(self, change: Change) -> None:
+        if change.op is EventType.TRUNCATE:
+            self._empty(change.table.merge)
+        elif change.op is EventType.INSERT:
+            self._put(self._key(change, change.row), self._whole(change, self._row(change, change.row), None), is_new=True)
+        elif change.op is EventType.DELETE:
+            self._put(self._key(change, change.row), None)
+        else:
+            self._update(change)
+
+    def _empty(self, merge: tuple[str, Any] | None) -> None:
+        state = self._state
+        if merge is None:
+            state.is_emptied = True
+            state.emptied.clear()
+            gone = list(state.rows)
+            self._base = {}
+        else:
+            state.emptied.append(merge)
+            at = [state.table.keys.index(merge[0])] if merge[0] in state.table.keys else []
+            gone = [key for key in state.rows if at and key[at[0]] == merge[1]]
+            self._base = {key: row for key, row in self._base.items() if not at or key[at[0]] != merge[1]}
+        for key in gone:
+            del state.rows[key]
+        state.inserted.difference_update(gone)
+        state.replaced.difference_update(gone)
 
     def _partial_keys(self) -> list[Key]:
-        """Keys of rows of which an update tells only a part."""
-        partial = (one for one in self._state.changes if one.op is EventType.UPDATE and ABSENT in one.row.values())
-        return list(dict.fromkeys(self._key(one, one.before) for one in partial if one.before is not None))
+        """Keys of rows of which an update tells only a part, or which move without all their columns."""
+        found = []
+        for change in self._state.changes:
+            before, after = change.before, change.after
+            if before is None or after is None:
+                continue
+            lacks = self._not_carried is ABSENT and -1 in self._numbers.get(change.table, ())
+            if ABSENT in after.values() or (lacks and change.key(before) != change.key(after)):
+                with contextlib.suppress(UnfitChangeError):  # it is raised again where the change is taken
+                    found.append(self._key(change, before))
+        return list(dict.fromkeys(found))
 
     def _update(self, change: Change) -> None:
         assert change.before is not None
-        old = self._key(change, change.before)
+        old, row = self._key(change, change.before), self._row(change, change.row)
         before: Values | None = None
-        if ABSENT in change.row.values():
-            self._refuse_unlogged(change, change.before)
+        if ABSENT in row:
+            if ABSENT in change.row.values():
+                self._refuse_unlogged(change, change.before)
+                row = _filled(row, self._row(change, change.before))  # what did not change: the source's own values first
             before = self._state.rows[old] if old in self._state.rows else self._base.get(old)
-            if before is None:
-                before = self._row(change, change.before)  # NOBLOB has all but what did not change
-        whole = self._whole(change, before)
-        new = tuple([whole[self._state.table.names.index(name)] for name in self._state.table.keys])
+        whole = self._whole(change, row, before)
+        new = self._checked(change, tuple([whole[self._state.table.names.index(name)] for name in self._state.table.keys]))
         if new != old:
-            self._put(change, old, None)
-        self._put(change, self._checked(change, new), whole)
+            self._put(old, None)
+        self._put(new, whole, is_new=new != old)
 
     def _refuse_unlogged(self, change: Change, before: Row) -> None:
         """MariaDB since 11.8.9 leaves generated columns out of an update's images, FULL ones too, though they may have changed.
@@ -132,7 +225,8 @@ class _Fold:
                     change, f"of the JSON in {change.table.source}.{column.name}, which is masked, only a change was logged",
                     "Unset binlog_row_value_options=PARTIAL_JSON at the source.",
                 )  # fmt: skip
-        is_whole = any(old is not ABSENT for column, old, _ in columns if column.name not in change.table.keys)
+        others = {*change.table.keys, *change.table.computed}
+        is_whole = any(old is not ABSENT for column, old, _ in columns if column.name not in others)
         lacking = [
             column.name
             for column, old, new in columns
@@ -141,9 +235,17 @@ class _Fold:
         if lacking:
             raise self._unlogged(change, lacking)
 
-    def _put(self, change: Change, key: Key, row: Values | None) -> None:
-        self._state.rows.pop(key, None)  # the last one put is the last in order
-        self._state.rows[key] = row
+    def _put(self, key: Key, row: Values | None, *, is_new: bool = False) -> None:
+        state = self._state
+        if row is None:
+            state.inserted.discard(key)
+            state.replaced.discard(key)
+        elif is_new:
+            state.inserted.add(key)
+            if key in state.rows:
+                state.replaced.add(key)
+        state.rows.pop(key, None)  # the last one put is the last in order
+        state.rows[key] = row
 
     def _key(self, change: Change, row: Row) -> Key:
         if not change.table.keys:
@@ -163,18 +265,19 @@ class _Fold:
         return key
 
     def _row(self, change: Change, row: Row) -> Values:
-        """The row in the order of the table's last columns."""
-        if change.table is self._state.table:
-            return row.values()
-        return tuple([row.get(name) for name in self._state.table.names.names])
+        """The row in the order of the state's columns."""
+        numbers = self._numbers.get(change.table)
+        values = row.values()
+        if numbers is None:
+            return values
+        return tuple([values[number] if number >= 0 else self._not_carried for number in numbers])
 
-    def _whole(self, change: Change, before: Values | None) -> Values:
+    def _whole(self, change: Change, row: Values, before: Values | None) -> Values:
         """The row after a change, with what its image lacks out of the row before."""
-        row = self._row(change, change.row)
         if before is not None:
-            row = tuple([old if new is ABSENT else new for old, new in zip(before, row)])
-        if ABSENT in row:
-            column = self._state.table.columns[row.index(ABSENT)]
+            row = _filled(row, before)
+        if ABSENT in row and (lacking := self._missing(change, row)):
+            column = self._state.table.columns[lacking[0]]
             if not column.logged:
                 raise self._unlogged(change, [column.name])
             what = "an insert does not hold" if change.op is EventType.INSERT else "a row that the target does not have lacks"
@@ -188,6 +291,11 @@ class _Fold:
                 "Unset binlog_row_value_options=PARTIAL_JSON at the source.",
             )  # fmt: skip
         return row
+
+    def _missing(self, change: Change, row: Values) -> list[int]:
+        """The columns of the change's own whose values are not known."""
+        numbers = self._numbers.get(change.table, range(len(row)))
+        return [at for at, value in enumerate(row) if value is ABSENT and numbers[at] >= 0]
 
     def _unlogged(self, change: Change, names: Sequence[str]) -> UnfitChangeError:
         return self._unfit(

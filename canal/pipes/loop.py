@@ -186,6 +186,7 @@ class Pipe:
         }  # fmt: skip
         self._stopping = threading.Event()
         self._thread: OwnThread | None = None
+        self._began = threading.Event()  # of the thread: it runs, or has ended
         self._fatal: CanalError | None = None
         self._lock = threading.Lock()  # held by who runs it
         self._status = PipeStatus(f"{target}", target.guarantee.promise, self.stream, False, None, 0, 0, 0, 0, None, None)
@@ -209,6 +210,7 @@ class Pipe:
         )  # fmt: skip
         self._announce()
         self._tell(is_running=True, error=None)
+        self._began.set()
         try:
             self._run(units)
         except CanalError as error:
@@ -237,12 +239,15 @@ class Pipe:
             thread.shutdown(wait=False)
 
     def start(self) -> Self:
-        """Run the loop on a thread of its own; ``join`` and ``stop`` raise what ends it."""
+        """Run the loop on a thread of its own, and return when ``status().is_running`` is true; ``join`` and ``stop`` raise what
+        ends the loop, also when it has ended before this call returns."""
         if self._thread is not None:
             raise StateError(f"the pipe {self.stream!r} was started already", destination=self.instance.destination)
         self._stopping.clear()
+        self._began.clear()
         self._thread = OwnThread(target=self._work, name=f"canal-{self.instance.destination}-pipe")
         self._thread.start()
+        self._began.wait()
         return self
 
     def _work(self) -> None:
@@ -256,6 +261,8 @@ class Pipe:
             self._fatal = TargetError(f"the pipe to {self.target} has stopped: {type(error).__name__}")
             self._fatal.__cause__ = error
             self._tell(error=self._fatal)
+        finally:
+            self._began.set()
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for the end of a pipe that was started; whether it came.
@@ -443,7 +450,7 @@ class _Writer:
                 if pipe._park is None or not error.changes:
                     raise
                 unfit = {id(change) for change in error.changes}
-                self._park(unit, [change.evolve(error=error.message) for change in error.changes])
+                self._park(unit, [one.evolve(error=why) for one, why in zip(error.changes, error.reasons)])
                 changes = [change for change in changes if id(change) not in unfit]
         self._known[table] = progress
         status = pipe.status()

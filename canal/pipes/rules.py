@@ -5,7 +5,6 @@ Never looks at a clock, a file or a connection: a rule that is applied twice to 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,15 +12,14 @@ import attrs
 
 from canal._util.bounded import Recent
 from canal._util.option_names import checks_names
-from canal.changes.change import Change, Table
-from canal.errors import CanalError, ConfigError, HookError, UnloggedChangeError
+from canal.changes.change import Change, Table, qualified, split
+from canal.errors import CanalError, ConfigError, HookError, UnfitChangeError, UnloggedChangeError
 from canal.filter import TableFilter
 from canal.model import ColumnNames, EventType, Row
 from canal.rows.values import ABSENT
+from canal.schema import ColumnSchema, column_from_text
 
 _ROWS: Final = (EventType.INSERT, EventType.UPDATE, EventType.DELETE)
-#: A filter that names one table only.
-_ONE: Final = re.compile(r"[\w$]+\\?\.[\w$]+")
 
 
 def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -50,19 +48,26 @@ class Rule:
     Args:
         tables: the tables by their names at the source, in the syntax of ``InstanceConfig.filter`` (``shop\.orders_\d+``).
         where: ``row -> bool``: which rows the target is to have. An update that brings a row in is an insert, one that takes it
-            out a delete. With partial row images a column may be ``canal.ABSENT``.
+            out a delete.
         fields: the columns to keep, in this order.
         exclude: columns to leave out, where ``fields`` does not say which to keep.
-        defaults: values of columns that the row lacks (``ABSENT``, or no column of the table), by name.
+        defaults: values of columns that a new row lacks (``ABSENT``, or no column of the table), by name.
         mask: ``value -> value`` by the name of the column; NULL and ``ABSENT`` stay as they are.
         values: ``row -> value`` by the name of a column, which the row may lack, such as ``canal.Template("{{ row.first }}!")``.
             The row has all columns of the table, with their defaults and masks.
         rename: new names by old ones, or ``name -> name`` for all columns, such as ``str.lower``.
         keys: columns, by their new names, that tell rows apart, where that is not to be the primary key.
         to: what the target calls the table: a text in which ``{schema}`` and ``{table}`` are those of the source, or
-            ``change -> name``.
+            ``change -> name``. The part before the last dot is the schema. An update that changes the name is a delete and an
+            insert.
+        merge: name of a column that the target's table has in addition. It holds the name of the source's table
+            (``shop.orders_1``), and is the first column of the key. Two tables may go into one only with it; a TRUNCATE of one of
+            them deletes its rows alone.
         transform: ``change -> change``, or None (left out), or several changes; made with
             ``change.evolve(after={**change.after.as_dict(), …})``: a row that is given is the whole row.
+
+    With partial row images (binlog_row_image MINIMAL or NOBLOB) a callable sees what the log has of the row, before and after the
+    change. If it asks for a column that the log does not have, the change is refused.
     """
 
     tables: str = ""
@@ -75,6 +80,7 @@ class Rule:
     values: Mapping[str, Callable[[Row], Any]] = attrs.field(factory=dict, validator=_by_column)
     keys: Sequence[str] | None = attrs.field(default=None, converter=_names)
     to: str | Callable[[Change], str] | None = None
+    merge: str = ""
     transform: Callable[[Change], Change | Iterable[Change] | None] | None = attrs.field(default=None, validator=_callable)
 
     _filter: TableFilter = attrs.field(init=False, repr=False, eq=False)
@@ -97,6 +103,8 @@ class Rule:
                 raise ConfigError(f"values of a rule must be callable, not the {type(value).__name__} of {name}")
         if self.fields is not None and self.exclude:
             raise ConfigError("a rule has fields or exclude, not both")
+        if self.merge and not isinstance(self.to, str):
+            raise ConfigError("merge of a rule needs to= with the name of the table to merge into")
         if isinstance(self.to, str):
             try:
                 self.to.format(schema="", table="")
@@ -109,12 +117,12 @@ class Rule:
         """Whether it is about this table."""
         return self._filter.accepts(table.database, table.own_name) if table.own_name else False
 
-    @property
-    def keeps_tables_apart(self) -> bool:
-        """Whether two tables of the source can never be one of the target's."""
-        if self.to is None or _ONE.fullmatch(self.tables):
-            return not callable(self.to)
-        return isinstance(self.to, str) and "{schema}" in self.to and "{table}" in self.to
+    def path(self, table: Table) -> tuple[str, ...]:
+        """What the target calls a table, where ``to`` is no callable."""
+        if not isinstance(self.to, str):
+            return table.path
+        schema, name = table.origin
+        return tuple([part.format(schema=schema, table=name) for part in split(self.to)])
 
 
 class Rules:
@@ -146,6 +154,13 @@ class Rules:
             if change.op in _ROWS:
                 return plan.apply(change)
             return self._statement(change, plan)
+        except UnfitChangeError as error:
+            if error.changes:
+                raise
+            raise UnfitChangeError(
+                f"{error.message}: a change of {change.table.source}", position=change.origin.position, changes=(change,),
+                remedy=error.remedy,
+            ) from error  # fmt: skip
         except CanalError:
             raise
         except Exception as error:
@@ -158,16 +173,14 @@ class Rules:
         """What the target calls a table of the source; "" where a callable says so for each change."""
         table = Table(source, source)
         rule = next((rule for rule in self._rules if rule.accepts(table)), None)
-        if rule is None or rule.to is None:
-            return source
-        return rule.to.format(**_parts(table)) if isinstance(rule.to, str) else ""
+        return "" if rule is not None and callable(rule.to) else ".".join(table.path if rule is None else rule.path(table))
 
     def _statement(self, change: Change, plan: _Plan) -> Iterable[Change]:
-        if change.op is EventType.TRUNCATE and not self._is_log and not plan.rule.keeps_tables_apart:
+        if change.op is EventType.TRUNCATE and not self._is_log and callable(plan.rule.to):
             if change.origin.position in self._acknowledged:
                 return ()
             raise UnloggedChangeError(
-                f"{change.table.source} was emptied by TRUNCATE, and a rule may write other tables to the same target",
+                f"{change.table.source} was emptied by TRUNCATE, and a rule writes its rows to tables that it names by the row",
                 position=change.origin.position,
                 remedy="Take its rows away in the target, then start the pipe once with this position in acknowledged.",
             )
@@ -181,6 +194,37 @@ class Rules:
         plan = None if rule is None else _Plan(rule, table)
         self._plans[table.source] = table, plan
         return plan
+
+
+class _Image(Row):
+    """A partial row image as a callable of a rule sees it: it raises for a column that the log does not have."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._known(key, super().__getitem__(key))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._known(name, super().get(name, default))
+
+    @staticmethod
+    def _known(key: Any, value: Any) -> Any:
+        if value is ABSENT:
+            raise UnfitChangeError(
+                f"a rule needs the column {key}, which the log does not have of this row",
+                remedy="Set binlog_row_image=FULL at the source. Changes that were logged before can be parked by on_unfit.",
+            )
+        return value
+
+
+def _seen(row: Row, other: Row | None = None) -> Row:
+    """A row as a callable sees it; what it lacks is that of the other, where that did not change."""
+    values = row.values()
+    if ABSENT not in values:
+        return row
+    if other is not None:
+        values = tuple([old if new is ABSENT else new for old, new in zip(other.values(), values)])
+    return _Image(values, ColumnNames(tuple(row.keys())))
 
 
 class _Plan:
@@ -202,14 +246,13 @@ class _Plan:
         fitted = table.fitting({name: values[name] for name in wanted}) if table.columns else table
         new = {name: rule.rename(name) if callable(rule.rename) else rule.rename.get(name, name) for name in names + wanted}
         columns = tuple(attrs.evolve(column, name=new[column.name]) for column in fitted.columns)
-        if len({column.name for column in columns}) < len(columns):
+        self._merged = (qualified(*table.origin),) if rule.merge else ()
+        if rule.merge and columns:
+            columns += (column_from_text(rule.merge, "varchar(255)", charset="utf8mb4", nullable=False),)
+        if len({column.name.lower() for column in columns}) < len(columns):
             raise ConfigError(f"a rule gives two columns of {table.source} one name: {[one.name for one in columns]}")
-        keys = rule.keys if rule.keys is not None else [new[name] for name in table.keys]
-        has_keys = set(keys) <= {column.name for column in columns}
-        if not has_keys and rule.keys is not None and columns:
-            raise ConfigError(f"keys of a rule for {table.source} are not among its columns: {', '.join(keys)}")
-        name = rule.to.format(**_parts(table)) if isinstance(rule.to, str) else table.name
-        self.table = attrs.evolve(table, name=name, columns=columns, keys=tuple(keys) if has_keys else ())
+        computed = frozenset([new[name] for name in fitted.computed] + [rule.merge] * bool(rule.merge))
+        self.table = self._made(table, columns, [new[name] for name in table.keys], computed)
         self._tables: Recent[str, Table] = Recent()
         self._is_same = columns == table.columns and not rule.mask and not own
         self._wanted = wanted
@@ -220,19 +263,58 @@ class _Plan:
             for one in (wanted if self._all is None else self._all.names)
         ]
 
+    def _made(
+        self, table: Table, columns: tuple[ColumnSchema, ...], own: Sequence[str], computed: frozenset[str]
+    ) -> Table:  # fmt: skip
+        rule = self.rule
+        keys = tuple(rule.keys if rule.keys is not None else own)
+        has_keys = set(keys) <= {column.name for column in columns}
+        if not has_keys and rule.keys is not None and columns:
+            raise ConfigError(f"keys of a rule for {table.source} are not among its columns: {', '.join(keys)}")
+        if rule.merge and keys and has_keys:
+            keys = (rule.merge, *(name for name in keys if name != rule.merge))
+        path = rule.path(table)
+        return attrs.evolve(
+            table, name=".".join(path), path=path, columns=columns, keys=keys if has_keys else (),
+            merge=(rule.merge, *self._merged) if self._merged else None, computed=computed,
+        )  # fmt: skip
+
     def apply(self, change: Change) -> Iterable[Change]:
         rule = self.rule
         before, after, op = change.before, change.after, change.op
         if rule.where is not None:
-            before = before if before is not None and rule.where(before) else None
-            after = after if after is not None and rule.where(after) else None
+            was, now = before, after  # an image lacks what did not change, which the other may have
+            before = before if was is not None and rule.where(_seen(was)) else None
+            after = after if now is not None and rule.where(_seen(now, was)) else None
             if before is None and after is None:
                 return ()
             op = EventType.DELETE if after is None else EventType.INSERT if before is None else op
-        made = Change(self.table, op, self._row(before), self._row(after), change.origin, change.ord)
-        if callable(rule.to):
-            made.table = self._named(rule.to(made))
-        return (made,) if rule.transform is None else self._transformed(made)
+        is_new = change.op is EventType.INSERT
+        made = Change(
+            self.table, op, self._row(before), self._row(after, change.before, is_new=is_new), change.origin, change.ord
+        )
+        routed = self._routed(made) if callable(rule.to) else (made,)
+        if rule.transform is not None:
+            routed = [one for change in routed for one in self._transformed(change)]
+        for part, one in enumerate(routed):
+            one.part = part
+        return routed
+
+    def _routed(self, change: Change) -> Sequence[Change]:
+        """The change in the table that its row names; where that is another one than before, a delete and an insert."""
+        assert callable(self.rule.to)
+        before, after = change.before, change.after
+        was = None if before is None else _seen(before)
+        now = None if after is None else _seen(after, before)
+        new = self._named(self.rule.to(attrs.evolve(change, before=was, after=now)))
+        old = new if was is None or now is None else self._named(self.rule.to(attrs.evolve(change, before=was, after=was)))
+        if old is new or now is None:
+            change.table = new
+            return (change,)
+        return (
+            attrs.evolve(change, table=old, op=EventType.DELETE, after=None),
+            attrs.evolve(change, table=new, op=EventType.INSERT, before=None, after=Row(now.values(), self.table.names)),
+        )
 
     def _named(self, name: str) -> Table:
         """One object for each name."""
@@ -240,41 +322,67 @@ class _Plan:
             self._tables[name] = attrs.evolve(self.table, name=name)
         return self._tables[name]
 
-    def _row(self, row: Row | None) -> Row | None:
+    def _row(self, row: Row | None, other: Row | None = None, *, is_new: bool = False) -> Row | None:
+        """A row image of the target's table. ``other``: the image before, for computed columns; ``is_new``: of an insert."""
         if row is None:
             return None
+        values = row.values()
         if self._is_same:
-            return Row(row.values(), self.table.names)
-        values, found = row.values(), []
+            return Row(values + self._merged, self.table.names)
+        found = self._stepped(values, is_new)
+        if self._all is not None:
+            former = None if other is None else self._stepped(other.values(), is_new)
+            found = self._computed(found, former, is_after=is_new or other is not None)
+        return Row(tuple(found) + self._merged, self.table.names)
+
+    def _stepped(self, values: Sequence[Any], is_new: bool) -> list[Any]:
+        found = []
         for number, default, mask in self._steps:
-            value = values[number] if number >= 0 else ABSENT
+            value = values[number] if number >= 0 else default
             if value is ABSENT:
-                value = default
-            elif mask is not None and value is not None:
+                value = default if is_new else ABSENT
+            elif mask is not None and value is not None and number >= 0:
                 value = mask(value)
             found.append(value)
-        if self._all is not None:
-            whole, made = Row(tuple(found), self._all), self.rule.values
-            found = [made[name](whole) if name in made else whole[name] for name in self._wanted]
-        return Row(tuple(found), self.table.names)
+        return found
+
+    def _computed(self, found: list[Any], other: list[Any] | None, *, is_after: bool) -> list[Any]:
+        """The wanted columns, with those that a callable makes: ``ABSENT`` in an image before the change that lacks a column."""
+        assert self._all is not None
+        whole = Row(tuple(found), self._all)
+        seen = _seen(whole, None if other is None else Row(tuple(other), self._all))
+        made = []
+        for name in self._wanted:
+            if name not in self.rule.values:
+                made.append(whole[name])
+                continue
+            try:
+                made.append(self.rule.values[name](seen))
+            except UnfitChangeError:
+                if is_after or seen is whole:
+                    raise
+                made.append(ABSENT)
+        return made
 
     def _transformed(self, change: Change) -> Iterable[Change]:
         assert self.rule.transform is not None
-        found = self.rule.transform(change)
+        before, after = change.before, change.after
+        shown = attrs.evolve(
+            change, before=None if before is None else _seen(before), after=None if after is None else _seen(after, before)
+        )
+        found = self.rule.transform(shown)
         if found is None:
             return ()
         made = [found] if isinstance(found, Change) else list(found)
-        for part, one in enumerate(made):
+        for one in made:
             if not isinstance(one, Change):
                 raise ConfigError(f"a transform must give changes or None, not {type(one).__name__}")
-            one.part = part
+            for side in ("before", "after"):
+                if isinstance(row := getattr(one, side), _Image):
+                    setattr(one, side, Row(row.values(), one.table.names))
         return made
 
 
 def _check_rule(rule: object) -> None:
     if not isinstance(rule, Rule):
         raise ConfigError(f"rules must be canal.Rule objects, not {rule!r}")
-
-
-def _parts(table: Table) -> dict[str, str]:
-    return {"schema": table.database, "table": table.own_name}

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import attrs
 
 from canal._util.option_checks import file_path
-from canal.changes import Table, TableState
-from canal.changes.latest import Key, Values
+from canal.changes import Change, Table
+from canal.changes.latest import Key, Values, together
 from canal.errors import ConfigError, TargetError, UnfitChangeError
 from canal.schema import ColumnSchema
+from canal.targets.names import Naming, Path, ascii_lower
 from canal.targets.protocol import Guarantee, Scope
-from canal.targets.sql import Refused, SQLOptions, SQLWork
+from canal.targets.sql import SQLWork
+from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.tables import need
 from canal.targets.values import NO_TYPE, document_text
 from canal.targets.work import conflict
@@ -55,7 +57,7 @@ class DuckDBTarget:
 
     Args:
         path: of the file.
-        create, schema, progress_table: as ``canal.targets.sql.SQLOptions`` has them.
+        create, schema, progress_table: as ``canal.targets.sql_tables.SQLOptions`` has them.
         config: more settings of the database, as ``duckdb.connect`` takes them.
     """
 
@@ -119,60 +121,93 @@ class DuckDBWork(SQLWork):
 
     def _where(self, table: Table, keys: Sequence[Key]) -> Iterator[tuple[str, list[Any]]]:
         names = ", ".join(map(self.quoted, table.keys))
-        lists = self._lists(self.named(self.parts(table.name)), table.keys)
+        lists = self._lists(self.named(self.names.naming.path(table)), table.keys)
         if keys:
             yield f"({names}) IN (SELECT {lists})", [_list(one) for one in zip(*keys)]
+
+    def _insert_new(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        self.upsert(name, table, columns, rows)
+
+    def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        lists, values = self._lists(name, columns), [_list(one) for one in zip(*rows)]
+        names = ", ".join(map(self.quoted, columns))
+        own = [name for name in columns if name not in table.keys]
+        same = " AND ".join(f"t.{self.quoted(one)} = s.{self.quoted(one)}" for one in table.keys)
+        given = f"(SELECT {lists}) AS s({names})"
+        is_there = int(self.execute(f"SELECT count(*) FROM {name} t JOIN {given} ON {same}", values).fetchall()[0][0])
+        if is_there and own:
+            sets = ", ".join(f"{self.quoted(one)} = s.{self.quoted(one)}" for one in own)
+            self.execute(f"UPDATE {name} AS t SET {sets} FROM {given} WHERE {same}", values)
+        if is_there < len(rows):
+            lacking = f"SELECT {names} FROM {given} WHERE NOT EXISTS (SELECT 1 FROM {name} t WHERE {same})"
+            self.execute(f"INSERT INTO {name} ({names}) {lacking if is_there else f'SELECT {lists}'}", values)
 
     def _lists(self, name: str, columns: Sequence[str]) -> str:
         """What makes rows of a list for each column, of the column's type."""
         types = {row[0].lower(): row[1] for row in self.execute(f"DESCRIBE {name}").fetchall()}
         return ", ".join(f"unnest(?::{types[column.lower()]}[])" for column in columns)
 
-    def culprits(self, made: Sequence[TableState]) -> list[tuple[TableState, Key]]:
-        """DuckDB takes no statement back alone: halves are tried until it is known."""
-        found = []
-        for state in made:
-            odd = self._culprits(attrs.evolve(state, rows=dict.fromkeys(state.rows)), {}, list(state.rows))
-            gone = {key: None for key in state.rows if key not in odd}
-            wrong = self._culprits(state, gone, [key for key in gone if state.rows[key] is not None])
-            found += [(state, key) for key in (*odd, *wrong)]
-        return found
+    def write_in_order(self, error: Refused, old: str | None, new: str, table: str) -> None:
+        """DuckDB takes no statement back alone: each part is tried behind those before it, which are as few as can be."""
+        refused: list[UnfitChangeError] = []
+        good: list[list[Change]] = []
+        pending = [list(self.given)]
+        while pending:
+            part = pending.pop()
+            whole = [[change for some in (*good, part) for change in some]]
+            if good and self._refusal(whole) is None:
+                good = whole
+            elif (why := self._refusal([*good, part])) is None:
+                good.append(part)
+            else:
+                pending += self.without(part, why, refused)
+        if refused:
+            raise together(refused) from error.__cause__
+        with self.transaction(old, new, table):
+            for part in good:
+                self.put_changes(part)
 
-    def _culprits(self, state: TableState, gone: dict[Key, None], keys: Sequence[Key]) -> list[Key]:
-        """Those of the keys whose rows cannot be written, when these are gone."""
-        if not keys or self._holds(attrs.evolve(state, rows={**gone, **{key: state.rows[key] for key in keys}})):
-            return []
-        middle = len(keys) // 2
-        halves = (keys[:middle], keys[middle:])
-        return [key for half in halves for key in self._culprits(state, gone, half)] if middle else list(keys)
-
-    def _holds(self, state: TableState) -> bool:
+    def _refusal(self, parts: Sequence[Sequence[Change]]) -> Refused | UnfitChangeError | None:
+        """Why parts cannot be put one after the other into what is committed; nothing of it stays."""
         self.begin()
         try:
-            self._put(state)
-            return True
-        except (Refused, UnfitChangeError):
-            return False
+            for part in parts:
+                self.put_changes(part)
+            return None
+        except (Refused, UnfitChangeError) as error:
+            return error
         finally:
             self.rollback()
 
     # -- tables -----------------------------------------------------------------------------------------------------------
 
-    def parts(self, name: str) -> tuple[str, ...]:
-        schema, _, table = name.rpartition(".")
-        return (schema, table) if schema else (table,)
+    def naming(self) -> Naming:
+        schema = str(self.execute("SELECT current_schema()").fetchall()[0][0])
+        reserved = [(schema, self._options.progress_table)]
+        return Naming(fold=ascii_lower, fold_columns=ascii_lower, schema=schema, reserved=reserved)
 
-    def create_parent(self, parts: tuple[str, ...]) -> None:
+    def create_parent(self, parts: Path) -> None:
         if len(parts) > 1:
             self.execute(f"CREATE SCHEMA IF NOT EXISTS {self.quoted(parts[0])}")
 
-    def columns(self, parts: tuple[str, ...]) -> dict[str, str] | None:
-        schema = "?" if len(parts) > 1 else "current_schema()"
+    def columns(self, parts: Path) -> dict[str, str] | None:
+        wanted = self.names.naming.folded(parts)
         rows = self.execute(
-            "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = current_database()"
-            f" AND lower(schema_name) = lower({schema}) AND lower(table_name) = lower(?)", parts,
+            "SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()"
+            " WHERE database_name = current_database() AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)", parts,
         ).fetchall()  # fmt: skip
-        return dict(rows) or None
+        return {row[2]: row[3] for row in rows if self.names.naming.folded(row[:2]) == wanted} or None
+
+    def weak_key(self, table: Table, parts: Path) -> str:
+        rows = self.execute(
+            "SELECT sql FROM duckdb_tables() WHERE database_name = current_database()"
+            " AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)", parts,
+        ).fetchall()  # fmt: skip
+        for name in table.keys:
+            wanted = rf'[ (,"]{re.escape(name)}"? VARCHAR COLLATE (\w+)'
+            if found := next((one for (sql,) in rows if (one := re.search(wanted, sql, re.IGNORECASE))), None):
+                return f"{name} has the collation {found[1]}"
+        return ""
 
     def column_type(self, column: ColumnSchema) -> str:
         base = column.base_type
@@ -218,7 +253,8 @@ def _understood() -> Iterator[None]:
         yield
     except duckdb.ConstraintException as error:  # its text may quote a value
         kind = re.search(r"violates [a-z ]+ constraint|NOT NULL constraint failed: \S+", str(error))
-        raise Refused(kind[0] if kind else "a row breaks a constraint") from error
+        text = kind[0] if kind else "a row breaks a constraint"
+        raise Refused(text, is_duplicate="Duplicate key" in str(error)) from error
     except (duckdb.DataError, duckdb.InvalidInputException) as error:
         raise Refused(f"a value that DuckDB does not take ({type(error).__name__})") from error
     except duckdb.TransactionException as error:

@@ -6,6 +6,7 @@ Never rounds or cuts a value: a column that would is refused before anything is 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -16,18 +17,25 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from canal.changes.alters import keeps_values
-from canal.changes.latest import Values
-from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError
+from canal.changes.change import Table
+from canal.changes.latest import Key, TableState, Values
+from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.schema import ColumnSchema, column_from_text
+from canal.targets.names import Naming, Path, same
 from canal.targets.protocol import Guarantee, Scope
-from canal.targets.sql import Refused, SQLOptions, SQLWork
+from canal.targets.sql import SQLWork
+from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.values import TEXTS, plain_text
 from canal.targets.work import conflict
 
 _MODE: Final = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO"
 _CONFLICTS: Final = (1205, 1213)  # lock wait timeout, deadlock
+_DUPLICATES: Final = (1062, 1586)
 _LOST: Final = (1053, 1927, 2002, 2003, 2006, 2013, 2055)
+#: Warnings of words that a later release may not know.
+_DEPRECATED: Final = (1287,)
 _ROWS: Final = 500
+_FLOAT: Final = struct.Struct("f")
 
 
 @attrs.frozen
@@ -42,7 +50,7 @@ class MySQLTarget:
         connect: arguments of ``pymysql.connect``: host, user, password … The user needs SELECT, INSERT, UPDATE and DELETE on the
             tables, and CREATE and ALTER where tables are to be made and columns added.
         database: where the progress is, and tables whose names have no schema.
-        create, schema, progress_table: as ``canal.targets.sql.SQLOptions`` has them.
+        create, schema, progress_table: as ``canal.targets.sql_tables.SQLOptions`` has them.
     """
 
     connect: Mapping[str, Any] = attrs.field(repr=False)
@@ -78,6 +86,8 @@ class MySQLWork(SQLWork):
 
     def __init__(self, connection: Any, database: str, stream: str, options: SQLOptions) -> None:
         self._connection, self._database = connection, database
+        self._sole_keys: dict[Path, bool] = {}
+        self._padded: set[Path] = set()
         self.execute(f"SET SESSION time_zone = '+00:00', foreign_key_checks = 0, sql_mode = '{_MODE}'")
         self._packet = int(self.execute("SELECT @@max_allowed_packet").fetchone()[0])
         super().__init__(stream, options)
@@ -102,13 +112,15 @@ class MySQLWork(SQLWork):
             " progress MEDIUMTEXT, PRIMARY KEY (stream, target)) ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
         )
 
-    def insert(self, name: str, columns: Sequence[str], rows: Sequence[Values]) -> None:
+    def insert(self, name: str, columns: Sequence[str], rows: Sequence[Values], then: str = "") -> None:
         names = ", ".join(map(self.quoted, columns))
         one = f"({', '.join([self.slot] * len(columns))})"
         for some in self._fitting(rows):
             slots = ", ".join([one] * len(some))
-            self.execute(f"INSERT INTO {name} ({names}) VALUES {slots}", [value for row in some for value in row])
+            self.execute(f"INSERT INTO {name} ({names}) VALUES {slots}{then}", [value for row in some for value in row])
             for _, number, text in self.execute("SHOW WARNINGS").fetchall():
+                if number in _DEPRECATED:
+                    continue
                 raise Refused(f"the server would change a value, warning {number}{_column(str(text))}")
 
     def _fitting(self, rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
@@ -127,15 +139,91 @@ class MySQLWork(SQLWork):
         if self._connection.open:
             self.execute("ROLLBACK")
 
-    def parts(self, name: str) -> tuple[str, ...]:
-        schema, _, table = name.rpartition(".")
-        return schema or self._database, table
+    def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        """ON DUPLICATE KEY looks at all unique keys, and finds the wrong row by another one than that of the changes."""
+        if self._is_sole_key(table):
+            own = [one for one in columns if one not in table.keys] or [table.keys[0]]
+            sets = ", ".join(f"{self.quoted(one)} = VALUES({self.quoted(one)})" for one in own)
+            self.insert(name, columns, rows, f" ON DUPLICATE KEY UPDATE {sets}")
+        else:
+            super().upsert(name, table, columns, rows)
 
-    def create_parent(self, parts: tuple[str, ...]) -> None:
+    def _is_sole_key(self, table: Table) -> bool:
+        """Whether the target's table has one unique key, which is that of the changes."""
+        parts = self.names.naming.path(table)
+        if parts not in self._sole_keys:
+            keys = self._unique_keys(parts)
+            wanted = {(name.lower(), None) for name in table.keys}
+            self._sole_keys[parts] = [{(column and column.lower(), cut) for column, cut in key} for key in keys] == [wanted]
+        return self._sole_keys[parts]
+
+    def _unique_keys(self, parts: Path) -> list[list[tuple[str | None, int | None]]]:
+        """The columns of each unique key, and how many characters of them are in it; None: all."""
+        rows = self.execute(
+            "SELECT index_name, column_name, sub_part FROM information_schema.statistics"
+            " WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index", parts,
+        ).fetchall()  # fmt: skip
+        found: dict[str, list[tuple[str | None, int | None]]] = {}
+        for index, column, cut in rows:
+            found.setdefault(index, []).append((column, cut))
+        return list(found.values())
+
+    def prepare(self, state: TableState) -> bool:
+        is_new = super().prepare(state)
+        if is_new:
+            parts = self.names.naming.path(state.table)
+            self._sole_keys.pop(parts, None)
+            collations = self._collations(parts, state.table).values()
+            is_padded = any(one != "utf8mb4_0900_bin" and "_nopad_" not in one for one in collations)
+            (self._padded.add if is_padded else self._padded.discard)(parts)
+        return is_new
+
+    def _collations(self, parts: Path, table: Table) -> dict[str, str]:
+        """Those of the columns of the key that have text."""
+        rows = self.execute(
+            "SELECT column_name, collation_name FROM information_schema.columns"
+            " WHERE table_schema = %s AND table_name = %s", parts,
+        ).fetchall()  # fmt: skip
+        keys = {name.lower() for name in table.keys}
+        return {name: str(found) for name, found in rows if found is not None and name.lower() in keys}
+
+    def naming(self) -> Naming:
+        fold = str.lower if int(self.execute("SELECT @@lower_case_table_names").fetchone()[0]) else same
+        reserved = [(self._database, self._options.progress_table)]
+        return Naming(fold=fold, fold_columns=str.lower, schema=self._database, reserved=reserved)
+
+    def adapted_key(self, table: Table, key: Sequence[Any]) -> Key:
+        """A FLOAT is compared as the double that its 32 bits are: 0.1 as 0.10000000149011612."""
+        adapted = self._adapted(key)
+        if float in map(type, adapted):
+            kinds = [table.columns[table.names.index(name)].base_type for name in table.keys]
+            is_float = [type(value) is float and kind == "float" for value, kind in zip(adapted, kinds)]
+            adapted = [_widened(value) if one else value for value, one in zip(adapted, is_float)]
+        return tuple(adapted)
+
+    def selected(self, column: ColumnSchema) -> str:
+        """A FLOAT has 6 digits as text, and all of them as a double."""
+        return super().selected(column) + (" + 0e0" if column.base_type == "float" else "")
+
+    def returned(self, table: Table, row: Sequence[Any]) -> Values:
+        return tuple([
+            _shortest(value) if type(value) is float and column.base_type == "float" else value
+            for value, column in zip(row, table.columns)
+        ])  # fmt: skip
+
+    def _adapted_rows(self, state: TableState) -> tuple[dict[Key, Values], list[UnfitChangeError]]:
+        rows, unfit = super()._adapted_rows(state)
+        if self.names.naming.path(state.table) in self._padded:
+            text = "a key ends with spaces, which the collation of the target's key does not tell apart"
+            spaced = [key for key in state.rows if any(type(value) is str and value.endswith(" ") for value in key)]
+            unfit += [self.unfit_change(state.table, state.of_key(key), text) for key in spaced]
+        return rows, unfit
+
+    def create_parent(self, parts: Path) -> None:
         if not self.execute("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", parts[:1]).fetchall():
             self.execute(f"CREATE DATABASE IF NOT EXISTS {self.quoted(parts[0])}")
 
-    def columns(self, parts: tuple[str, ...]) -> dict[str, str] | None:
+    def columns(self, parts: Path) -> dict[str, str] | None:
         at = "table_schema = %s AND table_name = %s"
         rows = self.execute(f"SELECT column_name, column_type FROM information_schema.columns WHERE {at}", parts).fetchall()
         engine = self.execute(
@@ -154,8 +242,30 @@ class MySQLWork(SQLWork):
         kind = re.sub(r" ?/\*.*\*/", "", column.column_type) or "longtext"
         if column.charset in (None, "binary") or column.base_type in ("json", "uuid", "inet4", "inet6"):
             return kind
-        charset = f"{kind} CHARACTER SET {column.charset}"
-        return f"{charset} COLLATE {column.charset}_bin" if column.key else charset
+        return f"{kind} CHARACTER SET {column.charset}"
+
+    def key_type(self, column: ColumnSchema) -> str:
+        """Text of a key compares by its bytes, and spaces at its end count where the server has such a collation."""
+        kind = self.column_type(column)
+        if " CHARACTER SET " not in kind:
+            return kind
+        wanted = (f"{column.charset}_nopad_bin", "utf8mb4_0900_bin", f"{column.charset}_bin")
+        rows = self.execute(
+            "SELECT collation_name, character_set_name FROM information_schema.collations WHERE collation_name IN (%s, %s, %s)",
+            wanted,
+        ).fetchall()
+        collation, charset = min(rows, key=lambda row: wanted.index(row[0]))
+        return f"{kind.rpartition(' ')[0]} {charset} COLLATE {collation}"
+
+    def weak_key(self, table: Table, parts: Path) -> str:
+        wanted = {name.lower() for name in table.keys}
+        for key in self._unique_keys(parts):
+            cut = next((column for column, cut in key if cut is not None), None)
+            if cut is not None and {column and column.lower() for column, _ in key} == wanted:
+                return f"a unique key has the beginning of {cut} alone"
+        collations = self._collations(parts, table)
+        weak = next((name for name, found in collations.items() if not found.endswith("_bin")), None)
+        return "" if weak is None else f"{weak} has the collation {collations[weak]}"
 
     def check_column(self, column: ColumnSchema, declared: str) -> str:
         theirs = column_from_text(column.name, declared, charset=column.charset)
@@ -169,6 +279,17 @@ class MySQLWork(SQLWork):
 
     def quoted(self, name: str) -> str:
         return super().quoted(name).replace("%", "%%")
+
+
+def _widened(value: float) -> float:
+    """The double that a FLOAT is, of any that is rounded to it."""
+    return float(_FLOAT.unpack(_FLOAT.pack(value))[0])
+
+
+def _shortest(value: float) -> float:
+    """The double of the shortest text that reads back as the FLOAT."""
+    texts = (f"{value:.{digits}g}" for digits in range(6, 10))
+    return next((float(text) for text in texts if _widened(float(text)) == value), value)
 
 
 def _size(value: Any) -> int:
@@ -199,7 +320,8 @@ def _understood() -> Iterator[None]:
         if number in _LOST or isinstance(error, pymysql.InterfaceError):
             raise ConnectionLostError(f"the connection to the target broke: {said}") from error
         if isinstance(error, (pymysql.DataError, pymysql.IntegrityError)) or number in (1292, 1364, 1366, 3140):
-            raise Refused(f"{said}{_column(str(error.args[-1]))}") from error
+            text = f"{said}{_column(str(error.args[-1]))}"
+            raise Refused(text, is_duplicate=number in _DUPLICATES) from error
         raise TargetError(f"the server refuses: {said}") from error
 
 

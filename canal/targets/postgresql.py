@@ -5,6 +5,7 @@ Never rounds a value: a column that would is refused before anything is written.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,11 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import attrs
 
 from canal._util.option_checks import text
-from canal.changes.latest import Values
+from canal.changes import Table, TableState
+from canal.changes.latest import Key, Values
 from canal.errors import ConfigError, ConnectionLostError, TargetError
 from canal.schema import ColumnSchema
+from canal.targets.names import Naming, Path
 from canal.targets.protocol import Guarantee, Scope
-from canal.targets.sql import Refused, SQLOptions, SQLWork
+from canal.targets.sql import SQLWork
+from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.tables import need
 from canal.targets.values import NO_TYPE, document_text
 from canal.targets.work import conflict
@@ -34,6 +38,8 @@ _TYPES: Final = {
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry"), "bytea"),
 }  # fmt: skip
 _BYTES: Final = "bytea"
+#: Rows that are updated one by one: a table beside takes more statements.
+_FEW: Final = 4
 
 
 @attrs.frozen
@@ -46,8 +52,8 @@ class PostgreSQLTarget:
     Args:
         conninfo: as ``psycopg.connect`` takes it: a URL, or ``host=… dbname=…``. The user needs SELECT, INSERT, UPDATE and
             DELETE on the tables, and CREATE where tables are to be made.
-        create, schema, progress_table: as ``canal.targets.sql.SQLOptions`` has them; the progress is in the first schema of the
-            user's search path.
+        create, schema, progress_table: as ``canal.targets.sql_tables.SQLOptions`` has them; the progress is in the first
+            schema of the user's search path.
         options: more arguments of ``psycopg.connect``, such as ``password``.
     """
 
@@ -94,6 +100,8 @@ class PostgreSQLWork(SQLWork):
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
         connection.execute("SET TIME ZONE 'UTC'")
+        self._stages: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._numbers = itertools.count()
         super().__init__(stream, options)
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
@@ -111,15 +119,68 @@ class PostgreSQLWork(SQLWork):
         if not self._connection.closed:
             self.execute("ROLLBACK")
 
-    def parts(self, name: str) -> tuple[str, ...]:
-        schema, _, table = name.rpartition(".")
-        return (schema, table) if schema else (table,)
+    def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        if len(rows) <= _FEW:
+            super().upsert(name, table, columns, rows)
+            return
+        number = self._stages.setdefault((name, tuple(columns)), next(self._numbers))
+        names = ", ".join(map(self.quoted, columns))
+        self.execute(
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS canal_rows_{number} ON COMMIT DELETE ROWS AS SELECT {names} FROM {name}"
+            " WITH NO DATA"
+        )
+        self.execute(f"DELETE FROM canal_rows_{number}")
+        self.insert(f"canal_rows_{number}", columns, rows)
+        same = " AND ".join(f"t.{self.quoted(one)} = s.{self.quoted(one)}" for one in table.keys)
+        own = [one for one in columns if one not in table.keys] or [table.keys[0]]
+        sets = ", ".join(f"{self.quoted(one)} = s.{self.quoted(one)}" for one in own)
+        done = self.execute(f"UPDATE {name} AS t SET {sets} FROM canal_rows_{number} s WHERE {same}")
+        if done.rowcount < len(rows):
+            self.execute(
+                f"INSERT INTO {name} ({names}) SELECT {names} FROM canal_rows_{number} s"
+                f" WHERE NOT EXISTS (SELECT 1 FROM {name} t WHERE {same})"
+            )
 
-    def create_parent(self, parts: tuple[str, ...]) -> None:
-        if len(parts) > 1:
+    def prepare(self, state: TableState) -> bool:
+        is_new = super().prepare(state)
+        if is_new:  # columns may have other types now
+            self._stages.clear()
+        return is_new
+
+    def adapted_key(self, table: Table, key: Sequence[Any]) -> Key:
+        """A float as text is compared as the column's type: 0.1 of 32 bits and of 64 bits are two numbers."""
+        return tuple([repr(value) if type(value) is float else value for value in self._adapted(key)])
+
+    def naming(self) -> Naming:
+        sql = "SELECT current_schema(), current_setting('max_identifier_length')::int"
+        ((schema, longest),) = self.execute(sql).fetchall()
+        reserved = [(schema, self._options.progress_table)]
+        return Naming(schema=schema or "", longest=longest, reserved=reserved if schema else [])
+
+    def create_parent(self, parts: Path) -> None:
+        is_there = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
+        if len(parts) > 1 and not self.execute(is_there, parts[:1]).fetchall():
             self.execute(f"CREATE SCHEMA IF NOT EXISTS {self.quoted(parts[0])}")
 
-    def columns(self, parts: tuple[str, ...]) -> dict[str, str] | None:
+    def key_type(self, column: ColumnSchema) -> str:
+        kind = self.column_type(column)
+        return f'{kind} COLLATE "C"' if kind == "text" else kind
+
+    def weak_key(self, table: Table, parts: Path) -> str:
+        rows = self.execute(
+            "SELECT attname, collname, collisdeterministic, COALESCE(NULLIF(typbasetype, 0), atttypid)::regtype::text"
+            " FROM pg_attribute JOIN pg_type t ON t.oid = atttypid LEFT JOIN pg_collation c ON c.oid = attcollation"
+            " WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND NOT attisdropped",
+            (self.named(parts).replace("%%", "%"), list(table.keys)),
+        ).fetchall()
+        for name, collation, is_deterministic, kind in rows:
+            if is_deterministic is False:
+                return f"{name} has the collation {collation}, which is not deterministic"
+            if kind.rpartition(".")[2] == "citext":
+                return f"{name} is citext"
+        return ""
+
+    def columns(self, parts: Path) -> dict[str, str] | None:
         rows = self.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
@@ -176,7 +237,7 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except (psycopg.IntegrityError, psycopg.DataError) as error:
-        raise Refused(_said(error)) from error
+        raise Refused(_said(error), is_duplicate=isinstance(error, errors.UniqueViolation)) from error
     except (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable) as error:
         raise conflict(f"another writer holds what is to be written: {error.sqlstate}") from error
     except psycopg.OperationalError as error:

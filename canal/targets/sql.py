@@ -1,7 +1,8 @@
 """What the writers of SQL databases have in common: rows and progress in one transaction.
 
-Never opens a connection. Rows with the keys of the changes are deleted and put anew, so that values of a second unique key may
-change places within a transaction.
+Never opens a connection. A changed row is updated in place, so that columns of the target's own and rows that refer to it stay.
+Rows go first, then rows change, then new ones come. Where the database refuses that, the changes are put in the order of the
+log, in ever smaller parts: values of a second unique key that change places pass so, and what is refused at last is unfit.
 """
 
 from __future__ import annotations
@@ -9,79 +10,49 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final
 
-import attrs
-
-from canal.changes import Table, TableState
-from canal.changes.latest import Key, Values
-from canal.errors import CanalError, ConfigError, TargetSchemaError, UnfitChangeError
+from canal.changes import Change, Table, TableState
+from canal.changes.latest import Key, Values, latest, together
+from canal.errors import (
+    CanalError,
+    ConfigError,
+    TargetSchemaError,
+    UnfitChangeError,
+)
+from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema
-from canal.targets.work import StateWork, conflict
+from canal.targets.names import Names
+from canal.targets.sql_tables import Refused, SQLOptions, SQLTables
+from canal.targets.work import conflict
 
 #: Values in one statement, at most.
 _SLICE: Final = 900
 #: Rows that are asked for at once where a table is read.
 _SCAN: Final = 1000
+#: What the names of tables are filed under, beside the progress of the stream.
+_NAMES: Final = "names of tables"
 
 
-@attrs.frozen
-class SQLOptions:
-    """What all SQL targets can be told.
-
-    Args:
-        create: make tables that are not there: columns and primary key of the source's, and nothing else of it.
-        schema: what to do when the source's table has columns that the target's lacks: "add" adds them (rows that are there have
-            NULL in them until they change: what MySQL puts into them is not logged), "refuse" stops.
-        progress_table: its name; it is made where it is not there.
-    """
-
-    create: bool = True
-    schema: Literal["add", "refuse"] = "add"
-    progress_table: str = "canal_progress"
-
-
-class Refused(Exception):
-    """A row is none that the database takes. The text says why, without a value of the row."""
-
-
-class SQLWork(StateWork):
+class SQLWork(SQLTables):
     """A writer over one connection that is in no transaction. Each database says below what it does in its own way."""
 
     #: What stands for a value in a statement.
     slot: ClassVar[str] = "?"
-    quote: ClassVar[str] = '"'
     text_type: ClassVar[str] = "TEXT"
+    keeps_columns = True
+    empties_parts = True
 
     def __init__(self, stream: str, options: SQLOptions) -> None:
-        super().__init__()
-        self._stream, self._options = stream, options
-        self._known: dict[str, tuple[Table, bool]] = {}  # whether it is there
-        self._owners: dict[str, str] = {}
+        super().__init__(options)
+        self._stream = stream
+        self.given: Sequence[Change] = ()  # the changes of the commit in hand, in the order of the log
         self._prepare_progress()
+        forget = f"DELETE FROM {self.progress_name} WHERE stream = '{stream}' AND target = '{_NAMES}'"
+        self.names = Names(self.naming(), self.load(_NAMES), f"{forget.replace('%%', '%')};")
 
     # -- what a database does in its own way ------------------------------------------------------------------------------
-
-    @abstractmethod
-    def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """Run a statement; gives what has ``fetchall`` and ``rowcount``.
-
-        Raises:
-            Refused: a value or row cannot be stored.
-            TargetError, ConnectionLostError: anything else.
-        """
-
-    @abstractmethod
-    def parts(self, name: str) -> tuple[str, ...]:
-        """The table of a name as the database knows it: the table alone, or behind its schema."""
-
-    @abstractmethod
-    def columns(self, parts: tuple[str, ...]) -> dict[str, str] | None:
-        """Names and declared types of a table's columns; None: there is no such table."""
-
-    @abstractmethod
-    def column_type(self, column: ColumnSchema) -> str:
-        """The type that holds every value of the source's column, and gives it back as it was."""
 
     @abstractmethod
     def adapters(self) -> Mapping[type, Callable[[Any], Any]]:
@@ -90,15 +61,8 @@ class SQLWork(StateWork):
         They raise ``ValueError`` of one that no column holds.
         """
 
-    def check_column(self, column: ColumnSchema, declared: str) -> str:
-        """Why a column of the target does not keep values as they are; "" where it does, or refuses those that it cannot keep."""
-        return ""
-
     def begin(self) -> None:
         self.execute("BEGIN")
-
-    def create_parent(self, parts: tuple[str, ...]) -> None:
-        """Make the schema of a table that is about to be made."""
 
     def insert(self, name: str, columns: Sequence[str], rows: Sequence[Values]) -> None:
         """Put rows, whose values are adapted."""
@@ -127,6 +91,13 @@ class SQLWork(StateWork):
         rows = self.execute(f"SELECT progress FROM {self.progress_name} {where}", values).fetchall()
         return rows[0][0] if rows else None
 
+    def _store_names(self) -> None:
+        if self.names.is_changed:
+            name, slot = self.progress_name, self.slot
+            self.execute(f"DELETE FROM {name} WHERE stream = {slot} AND target = {slot}", (self._stream, _NAMES))
+            insert = f"INSERT INTO {name} (stream, target, progress) VALUES ({slot}, {slot}, {slot})"
+            self.execute(insert, (self._stream, _NAMES, self.names.to_text()))
+
     def _claim(self, old: str | None, new: str, table: str) -> None:
         """The first statement of each transaction: whoever comes second waits here, and then finds another text."""
         name, slot = self.progress_name, self.slot
@@ -150,45 +121,106 @@ class SQLWork(StateWork):
 
     # -- rows -------------------------------------------------------------------------------------------------------------
 
+    def _made(self, changes: Sequence[Change]) -> Sequence[TableState]:
+        self.given = changes
+        return super()._made(changes)
+
     def write(self, made: Sequence[TableState], old: str | None, new: str, table: str) -> None:
         for state in made:
-            self._prepare(state)
+            self.prepare(state)
+        try:
+            with self.transaction(old, new, table):
+                for state in made:
+                    self._put(state)
+        except Refused as error:
+            self.write_in_order(error, old, new, table)
+        self.names.is_changed = False
+
+    @contextmanager
+    def transaction(self, old: str | None, new: str, table: str) -> Iterator[None]:
         self.begin()
         try:
             self._claim(old, new, table)
-            for state in made:
-                self._put(state)
+            self._store_names()
+            yield
             self.execute("COMMIT")
-        except Refused as error:
-            self.rollback()
-            raise self._unfit(made, error) from error.__cause__
         except BaseException:
             with contextlib.suppress(CanalError):  # the connection is closed next, which does the same
                 self.rollback()
             raise
 
+    def write_in_order(self, error: Refused, old: str | None, new: str, table: str) -> None:
+        """Write all changes in the order of the log, or none of them where some are refused even so.
+
+        Raises:
+            UnfitChangeError: its ``changes`` are refused.
+            TargetSchemaError: what is refused cannot be told.
+        """
+        refused: list[UnfitChangeError] = []
+        try:
+            with self.transaction(old, new, table):
+                self.put_in_order(self.given, refused)
+                if refused:
+                    raise together(refused) from error.__cause__
+        except Refused:
+            text = f"the target refuses rows: {error}"
+            raise TargetSchemaError(text, remedy="Give it the columns and keys of the source.") from error.__cause__
+
+    def put_in_order(self, changes: Sequence[Change], refused: list[UnfitChangeError]) -> None:
+        """Put changes, halving them where they are refused; what is refused alone is left out, and added to ``refused``."""
+        pending = [list(changes)]
+        while pending:
+            part = pending.pop()
+            self.execute("SAVEPOINT canal_part")
+            try:
+                self.put_changes(part)
+            except (Refused, UnfitChangeError) as error:
+                self.execute("ROLLBACK TO SAVEPOINT canal_part")
+                pending += self.without(part, error, refused)
+            self.execute("RELEASE SAVEPOINT canal_part")
+
+    def put_changes(self, changes: Sequence[Change]) -> None:
+        for state in latest(changes, self.read, keeps_columns=True):
+            self._put(state)
+
+    def without(
+        self, part: list[Change], error: Refused | UnfitChangeError, refused: list[UnfitChangeError]
+    ) -> list[list[Change]]:  # fmt: skip
+        """What is to be tried in the stead of a part that was refused, the first part last."""
+        unfit = {id(change) for change in error.changes} if isinstance(error, UnfitChangeError) else set()
+        left = [change for change in part if id(change) not in unfit]
+        if isinstance(error, UnfitChangeError) and len(left) < len(part):
+            refused.append(error)
+            return [left] if left else []
+        if len(part) == 1:
+            refused.append(self.unfit_change(part[0].table, part, str(error)))
+            return []
+        middle = len(part) // 2
+        return [part[middle:], part[:middle]]
+
     def rollback(self) -> None:
         self.execute("ROLLBACK")
 
     def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
-        parts = self.parts(table.name)
+        parts = self.names.naming.path(table)
         there = self.columns(parts)
         if there is None:
             return {}
-        wanted = {tuple(self._adapted(table, key)): key for key in keys}
+        wanted = {tuple(self._adapted(key)): key for key in keys}
         columns = self._selected(table, there)
         at = [table.names.index(name) for name in table.keys]
         found = {}
-        for where, values in self._where(table, list(wanted)):
+        for where, values in self._where(table, [self.adapted_key(table, key) for key in keys]):
             for row in self.execute(f"SELECT {columns} FROM {self.named(parts)} WHERE {where}", values).fetchall():
+                row = self.returned(table, row)
                 if (key := wanted.get(tuple([row[number] for number in at]))) is not None:
-                    found[key] = tuple(row)
+                    found[key] = row
         return found
 
     def scan(self, table: Table, lower: Key | None = None, upper: Key | None = None) -> Iterator[Values]:
         if not table.keys:
             raise ConfigError(f"{table.name} has no key to read it by", remedy="Name columns by canal.Rule(keys=…).")
-        parts = self.parts(table.name)
+        parts = self.names.naming.path(table)
         there = self.columns(parts)
         if there is None:
             return
@@ -197,7 +229,7 @@ class SQLWork(StateWork):
         order = f"ORDER BY {', '.join(map(self.quoted, table.keys))} LIMIT {_SCAN}"
         while True:
             ends = [(">", lower), ("<", upper)]
-            found = [self._beyond(table, sign, self._adapted(table, end)) for sign, end in ends if end is not None]
+            found = [self._beyond(table, sign, self.adapted_key(table, end)) for sign, end in ends if end is not None]
             where = " AND ".join(["1 = 1", *(one for one, _ in found)])
             rows = self.execute(f"{select} WHERE {where} {order}", [value for _, values in found for value in values]).fetchall()
             yield from map(tuple, rows)
@@ -217,21 +249,86 @@ class SQLWork(StateWork):
 
     def _selected(self, table: Table, there: Mapping[str, str]) -> str:
         """The table's columns; NULL for those that the target's lacks."""
-        names = {name.lower() for name in there}
-        return ", ".join(self.quoted(name) if name.lower() in names else "NULL" for name in table.names.names)
+        fold = self.names.naming.fold_columns
+        names = {fold(name) for name in there}
+        found = (column if fold(column.name) in names else None for column in table.columns)
+        return ", ".join("NULL" if column is None else self.selected(column) for column in found)
+
+    def selected(self, column: ColumnSchema) -> str:
+        """What gives the value of a column as it was put."""
+        return self.quoted(column.name)
 
     def _put(self, state: TableState) -> None:
-        if not self._known[state.table.name][1]:
+        path = self.names.naming.path(state.table)
+        if not self.is_there(path):
             return  # a table that was emptied before anything was put into it
-        name = self.named(self.parts(state.table.name))
+        name, table = self.named(path), state.table
+        rows, unfit = self._adapted_rows(state)
+        if unfit:
+            raise together(unfit)
+        self._take_away(name, state)
+        new: dict[tuple[int, ...], list[Values]] = {}
+        changed: dict[tuple[int, ...], list[Values]] = {}
+        is_whole = len(state.tables) == 1
+        for key, row in rows.items():
+            shape = () if is_whole or ABSENT not in row else tuple([at for at, value in enumerate(row) if value is not ABSENT])
+            (new if key in state.inserted else changed).setdefault(shape, []).append(row)
+        for put, groups in ((self.upsert, changed), (self._insert_new, new)):
+            for shape, some in groups.items():
+                names = table.names.names
+                if shape:
+                    names, some = tuple([names[at] for at in shape]), [tuple([row[at] for at in shape]) for row in some]
+                put(name, table, names, some)
+
+    def _adapted_rows(self, state: TableState) -> tuple[dict[Key, Values], list[UnfitChangeError]]:
+        """The rows to put, of values that the database's library takes, and what there is that it does not take."""
+        rows: dict[Key, Values] = {}
+        unfit: list[UnfitChangeError] = []
+        for key, row in state.rows.items():
+            try:
+                if row is not None:
+                    rows[key] = tuple(self._adapted(row))
+                else:
+                    self._adapted(key)
+            except Refused as error:
+                unfit.append(self.unfit_change(state.table, state.of_key(key), str(error)))
+        return rows, unfit
+
+    def _take_away(self, name: str, state: TableState) -> None:
         if state.is_emptied:
             self.execute(f"DELETE FROM {name}")
-        else:
-            keys = [tuple(self._adapted(state.table, key)) for key in state.rows]
-            for where, values in self._where(state.table, keys):
-                self.execute(f"DELETE FROM {name} WHERE {where}", values)
-        if rows := [self._values(state, key, row) for key, row in state.rows.items() if row is not None]:
-            self.insert(name, state.table.names.names, rows)
+        for column, value in state.emptied:
+            self.execute(f"DELETE FROM {name} WHERE {self.quoted(column)} = {self.slot}", [value])
+        gone = [self.adapted_key(state.table, key) for key, row in state.rows.items() if row is None or key in state.replaced]
+        for where, values in self._where(state.table, [] if state.is_emptied else gone):
+            self.execute(f"DELETE FROM {name} WHERE {where}", values)
+
+    def _insert_new(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        """Insert rows that are not there by what the source says; where some are, they were written before by something else."""
+        self.execute("SAVEPOINT canal_new")
+        try:
+            self.insert(name, columns, rows)
+        except Refused as error:
+            self.execute("ROLLBACK TO SAVEPOINT canal_new")
+            if not error.is_duplicate:
+                raise
+            self.upsert(name, table, columns, rows)
+        self.execute("RELEASE SAVEPOINT canal_new")
+
+    def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        """Update the rows in place that have the keys of these, and insert the others; values are adapted."""
+        own = [name for name in columns if name not in table.keys] or [table.keys[0]]
+        sets = ", ".join(f"{self.quoted(one)} = {self.slot}" for one in own)
+        where = " AND ".join(f"{self.quoted(one)} = {self.slot}" for one in table.keys)
+        values, key = ([list(columns).index(one) for one in some] for some in (own, table.keys))
+        lacking = []
+        for row in rows:
+            at = self.adapted_key(table, [row[number] for number in key])
+            done = self.execute(f"UPDATE {name} SET {sets} WHERE {where}", [*(row[number] for number in values), *at])
+            if not self.updated(done):
+                lacking.append(row)
+        if lacking:
+            self.insert(name, columns, lacking)
 
     def _where(self, table: Table, keys: Sequence[Key]) -> Iterator[tuple[str, list[Any]]]:
         """Conditions for slices of adapted keys, and their values."""
@@ -243,117 +340,27 @@ class SQLWork(StateWork):
                 where = f"{names[0]} IN ({', '.join([self.slot] * len(some))})"
             yield where, [value for key in some for value in key]
 
-    def _adapted(self, table: Table, values: Sequence[Any]) -> list[Any]:
+    def _adapted(self, values: Sequence[Any]) -> list[Any]:
         adapters = self.adapters()
         try:
             return [adapters[type(value)](value) if type(value) in adapters else value for value in values]
         except ValueError as error:
             raise Refused(str(error)) from error
 
-    def _values(self, state: TableState, key: Key, row: Values) -> Values:
-        try:
-            return tuple(self._adapted(state.table, row))
-        except Refused as error:
-            raise self._unfit_change(state, key, str(error)) from error
+    def adapted_key(self, table: Table, key: Sequence[Any]) -> Key:
+        """The values of a key as the database compares them with those of its columns; also of one that is adapted."""
+        return tuple(self._adapted(key))
 
-    # -- what does not fit ------------------------------------------------------------------------------------------------
+    def returned(self, table: Table, row: Sequence[Any]) -> Values:
+        """The values of a row as they were put."""
+        return tuple(row)
 
-    def _unfit(self, made: Sequence[TableState], error: Refused) -> UnfitChangeError | TargetSchemaError:
-        """Which rows the database refuses: they are put one by one, and all is taken back."""
-        culprits = self.culprits(made)
-        if not culprits:
-            return TargetSchemaError(f"the target refuses rows: {error}", remedy="Give it the columns and keys of the source.")
-        found = self._unfit_change(*culprits[0], str(error))
-        found.changes = tuple(change for state, key in culprits for change in state.of_key(key))
-        return found
-
-    def culprits(self, made: Sequence[TableState]) -> list[tuple[TableState, Key]]:
-        """The rows that are refused; nothing of what is tried for it stays."""
-        self.begin()
-        try:
-            return [(state, key) for state in made for key in self._tried(state)]
-        finally:
-            self.rollback()
-
-    def _tried(self, state: TableState) -> list[Key]:
-        self._put(attrs.evolve(state, rows=dict.fromkeys(state.rows)))
-        name, refused = self.named(self.parts(state.table.name)), []
-        for key, row in state.rows.items():
-            if row is None:
-                continue
-            self.execute("SAVEPOINT canal_row")
-            try:
-                self.insert(name, state.table.names.names, [self._values(state, key, row)])
-            except (Refused, UnfitChangeError):
-                self.execute("ROLLBACK TO SAVEPOINT canal_row")
-                refused.append(key)
-        return refused
-
-    def _unfit_change(self, state: TableState, key: Key, text: str) -> UnfitChangeError:
-        changes = state.of_key(key)
+    def unfit_change(self, table: Table, changes: Sequence[Change], text: str) -> UnfitChangeError:
         return UnfitChangeError(
-            f"the target cannot hold a row of {state.table.name}: {text}",
-            position=changes[-1].origin.position if changes else None, changes=changes,
+            f"the target cannot hold a row of {table.name}: {text}",
+            position=changes[-1].origin.position if changes else None, changes=tuple(changes),
             remedy="Give its table the columns and keys of the source, let a rule change the value, or park it by on_unfit.",
         )  # fmt: skip
-
-    # -- tables -----------------------------------------------------------------------------------------------------------
-
-    def _prepare(self, state: TableState) -> None:
-        """See that there is a table, with all columns; statements that do that may commit by themselves."""
-        table = state.table
-        known = self._known.get(table.name)
-        if known is not None and known[0] is table:
-            return
-        parts = self.parts(table.name)
-        owner = self._owners.setdefault(self.named(parts), table.name)
-        if owner != table.name:
-            raise ConfigError(
-                f"both {owner} and {table.name} would be the table {'.'.join(parts)} of the target",
-                remedy='Give one of them another name by canal.Rule(to="…").',
-            )
-        there = self.columns(parts)
-        if there is None and table.columns:
-            self._create(table, parts)
-            there = {column.name: "" for column in table.columns}
-        elif there is not None:
-            self._check(table, parts, there)
-        self._known[table.name] = table, there is not None
-
-    def _create(self, table: Table, parts: tuple[str, ...]) -> None:
-        if not self._options.create:
-            raise TargetSchemaError(f"there is no table {'.'.join(parts)}", remedy="Make it, or give the target create=True.")
-        self.create_parent(parts)
-        columns = [
-            f"{self.quoted(column.name)} {self.column_type(column)}{' NOT NULL' if column.name in table.keys else ' NULL'}"
-            for column in table.columns
-        ]
-        keys = f", PRIMARY KEY ({', '.join(map(self.quoted, table.keys))})" if table.keys else ""
-        self.execute(f"CREATE TABLE {self.named(parts)} ({', '.join(columns)}{keys})")
-
-    def _check(self, table: Table, parts: tuple[str, ...], there: Mapping[str, str]) -> None:
-        declared = {name.lower(): kind for name, kind in there.items()}
-        lacking = [column for column in table.columns if column.name.lower() not in declared]
-        if lacking and self._options.schema == "refuse":
-            raise TargetSchemaError(
-                f"the table {'.'.join(parts)} lacks {', '.join(column.name for column in lacking)}",
-                remedy='Alter it as the source was altered, or give the target schema="add".',
-            )
-        for column in table.columns:
-            if column not in lacking and (why := self.check_column(column, declared[column.name.lower()])):
-                raise TargetSchemaError(
-                    f"the column {column.name} of {'.'.join(parts)} {why}",
-                    remedy=f"Make it {self.column_type(column) or 'a column without a type'}.",
-                )
-        for column in lacking:
-            added = f"{self.quoted(column.name)} {self.column_type(column)} NULL"
-            self.execute(f"ALTER TABLE {self.named(parts)} ADD COLUMN {added}")
-
-    def named(self, parts: tuple[str, ...]) -> str:
-        return ".".join(map(self.quoted, parts))
-
-    def quoted(self, name: str) -> str:
-        return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
 
 def _slices(rows: Sequence[Values], width: int) -> Iterator[Sequence[Values]]:

@@ -14,11 +14,14 @@ from typing import Any, ClassVar, Final, Literal
 import attrs
 
 from canal._util.option_checks import file_path
+from canal.changes import Table
 from canal.errors import ConfigError, TargetError
 from canal.rows.values import InvalidText
 from canal.schema import ColumnSchema
+from canal.targets.names import Naming, Path, ascii_lower
 from canal.targets.protocol import Guarantee, Scope
-from canal.targets.sql import Refused, SQLOptions, SQLWork
+from canal.targets.sql import SQLWork
+from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.values import TEXTS
 
 _INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit")
@@ -35,7 +38,7 @@ class SQLiteTarget:
 
     Args:
         path: of the file.
-        create, schema, progress_table: as ``canal.targets.sql.SQLOptions`` has them.
+        create, schema, progress_table: as ``canal.targets.sql_tables.SQLOptions`` has them.
         timeout: seconds to wait for others who write the file.
     """
 
@@ -75,7 +78,7 @@ class SQLiteWork(SQLWork):
         try:
             return self._connection.execute(sql, values)
         except sqlite3.IntegrityError as error:  # names a constraint, and no value
-            raise Refused(str(error)) from error
+            raise Refused(str(error), is_duplicate=str(error).startswith("UNIQUE")) from error
         except (sqlite3.DataError, OverflowError, UnicodeEncodeError) as error:
             raise Refused(f"a value that SQLite does not take ({type(error).__name__})") from error
         except sqlite3.Error as error:
@@ -88,10 +91,11 @@ class SQLiteWork(SQLWork):
         if self._connection.in_transaction:
             self.execute("ROLLBACK")
 
-    def parts(self, name: str) -> tuple[str, ...]:
-        return (name.rpartition(".")[2],)
+    def naming(self) -> Naming:
+        reserved = [(self._options.progress_table,)]
+        return Naming(fold=ascii_lower, fold_columns=ascii_lower, schema=None, reserved=reserved)
 
-    def columns(self, parts: tuple[str, ...]) -> dict[str, str] | None:
+    def columns(self, parts: Path) -> dict[str, str] | None:
         rows = self.execute(f"PRAGMA table_info({self.quoted(parts[-1])})").fetchall()
         return {row[1]: row[2] for row in rows} or None
 
@@ -110,6 +114,19 @@ class SQLiteWork(SQLWork):
         if theirs in ("BLOB", own) or own == "INTEGER" and theirs == "NUMERIC":
             return ""
         return f"is {declared}, which changes values of {column.column_type}"
+
+    def weak_key(self, table: Table, parts: Path) -> str:
+        for name in table.keys:
+            sql = f"EXPLAIN SELECT 1 FROM {self.named(parts)} NOT INDEXED WHERE {self.quoted(name)} = 'a'"
+            used = {str(one).upper() for row in self.execute(sql).fetchall() for one in row}
+            indexes = [row[1] for row in self.execute(f"PRAGMA index_list({self.quoted(parts[-1])})").fetchall() if row[2]]
+            for index in indexes:
+                rows = self.execute(f"PRAGMA index_xinfo({self.quoted(index)})").fetchall()
+                used |= {f"{row[4].upper()}-" for row in rows if row[2] and ascii_lower(row[2]) == ascii_lower(name)}
+            for weak in ("NOCASE", "RTRIM"):
+                if any(one.startswith(f"{weak}-") for one in used):
+                    return f"{name} compares by {weak}"
+        return ""
 
     def adapters(self) -> Mapping[type, Callable[[Any], Any]]:
         return _ADAPTERS

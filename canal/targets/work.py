@@ -9,12 +9,14 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from canal.changes.change import Change, Table
 from canal.changes.latest import Key, TableState, Values, latest
 from canal.errors import TargetConflictError, UnfitChangeError
+from canal.model import EventType
+from canal.targets.names import Names, Naming
 from canal.targets.protocol import Progress
 
 T = TypeVar("T")
@@ -71,10 +73,35 @@ class _Writer(ABC, Generic[T]):
 
 
 class StateWork(_Writer[TableState]):
-    """A writer of tables that are kept equal to the source's: ``write`` is given what is to be done to each table."""
+    """A writer of tables that are kept equal to the source's: ``write`` is given what is to be done to each table.
+
+    Attributes:
+        names: which table of the source each of the target's belongs to; in memory, where the target does not store it.
+    """
+
+    keeps_columns: ClassVar[bool] = False
+    """Whether ``write`` leaves columns as they are whose value in a row is ``canal.ABSENT``; else it is given whole rows."""
+
+    empties_parts: ClassVar[bool] = False
+    """Whether ``write`` heeds ``TableState.emptied``: a TRUNCATE of one of the tables that ``Rule(merge=…)`` brings together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = Names(Naming(is_flat=True))
 
     def _made(self, changes: Sequence[Change]) -> Sequence[TableState]:
-        return latest(changes, self.read)
+        made = latest(changes, self.read, keeps_columns=self.keeps_columns)
+        for state in made:
+            for table in state.tables:
+                self.names.claim(table)
+            if state.emptied and not self.empties_parts:
+                emptied = tuple([one for one in state.changes if one.op is EventType.TRUNCATE])
+                raise UnfitChangeError(
+                    f"one of the tables that are brought together in {state.table.name} was emptied by TRUNCATE, and this target"
+                    " cannot empty a part of a table", position=emptied[0].origin.position, changes=emptied,
+                    remedy="Take its rows away in the target, and park the change by on_unfit.",
+                )  # fmt: skip
+        return made
 
     def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
         """The rows with these keys by their keys, each with the values of ``table.columns``; not those that are missing.

@@ -1,15 +1,31 @@
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pymongo
 import pytest
 
+from canal.targets import SQLiteTarget
+from canal.testing.processes import scratch
 from tests.support.harnesses import Receiver
 from tests.support.replica_set import ReplicaSet
 from tests.support.target_servers import FerretDBServer
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory: a commit waits for the disk otherwise."""
+    with tempfile.TemporaryDirectory(dir=scratch()) as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def target(folder: Path) -> SQLiteTarget:
+    return SQLiteTarget(folder / "copy.db")
 
 
 @pytest.fixture

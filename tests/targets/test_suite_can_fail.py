@@ -19,10 +19,10 @@ import pytest
 
 from canal.changes import Change, Table, TableState
 from canal.changes.latest import Key, Values
-from canal.errors import CanalError
+from canal.errors import CanalError, TargetError
 from canal.model import EventType
 from canal.targets import JSONLinesTarget, LogWork, Progress, SQLiteTarget
-from canal.targets.sql import SQLOptions
+from canal.targets.sql_tables import SQLOptions
 from canal.targets.sqlite import SQLiteWork
 from canal.testing import target_suite
 from canal.testing.processes import scratch
@@ -34,7 +34,7 @@ class RowsFirst(SQLiteWork):
 
     def write(self, made: Sequence[TableState], old: str | None, new: str, table: str) -> None:
         for state in made:
-            self._prepare(state)
+            self.prepare(state)
         self.begin()
         for state in made:
             self._put(state)
@@ -48,7 +48,7 @@ class ProgressFirst(SQLiteWork):
     def write(self, made: Sequence[TableState], old: str | None, new: str, table: str) -> None:
         super().write([], old, new, table)
         for state in made:
-            self._prepare(state)
+            self.prepare(state)
         self.begin()
         for state in made:
             self._put(state)
@@ -115,6 +115,9 @@ class PutsOneByOne(SQLiteWork):
     def _put(self, state: TableState) -> None:
         for key, row in state.rows.items():
             super()._put(attrs.evolve(state, rows={key: row}))
+
+    def write_in_order(self, error: Exception, old: str | None, new: str, table: str) -> None:
+        raise TargetError("refused") from error
 
 
 class KeepsEmptied(_States):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from canal.testing import target_suite
-from canal.testing.processes import scratch
 from canal.testing.servers import ThrowawayServer
 from tests.support import harnesses
 from tests.support.replica_set import ReplicaSet
@@ -27,13 +24,6 @@ from tests.support.target_servers import (
 # PyMySQL's results raise in their finalizer where a kill hits their __init__.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 every_case = pytest.mark.parametrize("case", target_suite.CASES)
-
-
-@pytest.fixture
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """In memory: a commit waits for the disk otherwise."""
-    with tempfile.TemporaryDirectory(dir=scratch()) as path:
-        yield Path(path)
 
 
 @every_case
