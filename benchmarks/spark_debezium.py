@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from canal.spark.types import pack_txn
+from canal.formats.change_table import pack_txn
 from canal.testing.servers import MySQLServer, ThrowawayServer
 
 HERE = Path(__file__).resolve().parent / "debezium"

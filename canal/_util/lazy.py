@@ -13,14 +13,15 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: its ``__name__``.
-        homes: the module of each name, within the package; a module's own name stands for the module.
+        homes: the module of each name, within the package or with its full name; a module's own name stands for the module.
     """
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
-        module = importlib.import_module(f"{package}.{homes[name]}")
-        found = module if homes[name] == name else getattr(module, name)
+        home = homes[name]
+        module = importlib.import_module(home if home.startswith("canal.") else f"{package}.{home}")
+        found = module if home == name else getattr(module, name)
         setattr(sys.modules[package], name, found)
         return found
 

@@ -14,7 +14,7 @@ _HOMES: Final = {
     "QueryListener": "listener",
     "apply_changes": "apply",
     "configure": "session",
-    "copy_table": "copying",
+    "copy_table": "canal.pipes.copy_table",
     "foreach_batch": "batches",
     "share": "sharing",
     "supervise": "supervisor",

@@ -21,12 +21,12 @@ from canal.changes.alters import altered, types_from_text, types_text
 from canal.changes.reading import is_new
 from canal.changes.unlogged import ALL, altered_by, touched, unlogged
 from canal.errors import CanalError, NotActiveError, UnloggedChangeError
+from canal.formats.change_table import HEAD, Shape, pack_txn
 from canal.instance.instance import CLIENT_ID, Instance
 from canal.model import Entry, EntryType, Message
 from canal.position import Position, journal_key
 from canal.schema import TableSchema
 from canal.spark.frames import check_version, to_frame
-from canal.spark.types import HEAD, Shape, pack_txn
 
 log = logging.getLogger("canal.spark")
 
@@ -66,6 +66,9 @@ class Batch:
 
     loss: Loss | None = None
     """Not None: the call has no rows; it tells that rows of the table changed without any in the log."""
+
+    is_copy: bool = False
+    """Whether the rows are existing rows of a table copy."""
 
     @property
     def source(self) -> str:

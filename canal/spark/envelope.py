@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from canal.formats.arrow import exact_text
 from canal.formats.columns import float_text
+from canal.formats.spark_types import spark_arrow_type
 from canal.formats.text import dumps
 from canal.formats.texts import TEXTS
 from canal.rows.values import ABSENT, AmbiguousLabel, NoLabel
 from canal.schema import ColumnSchema, is_sure
-from canal.targets.tables.types import spark_arrow_type
 
 _quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
 #: The JSON of a value, by the value's own class; None: such a value, as one of any other class, stands in ``_exact``.

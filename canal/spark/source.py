@@ -22,17 +22,18 @@ except ModuleNotFoundError as error:
     ) from error
 from pyspark.sql.types import StructType
 
+from canal.formats.change_table import Shape
 from canal.parse.source.mysql import MySQLSource, another
 from canal.parse.source.protocol import FullConnection, complete
 from canal.position import Position
 from canal.schema import TableSchema
+from canal.snapshot.chunks import NO_TABLE, read_table
 from canal.spark.options import Options, parse_options
 from canal.spark.readers import CanalReader, CanalStreamReader, FilteredReader
-from canal.spark.snapshot.chunks import NO_TABLE, read_table
 from canal.spark.stream.filters import are_handed
 from canal.spark.stream.shared_instance import attach
 from canal.spark.stream.stretch import open_instance
-from canal.spark.types import Envelope, Shape
+from canal.spark.types import Envelope, spark_struct
 
 
 class CanalSource(DataSource):
@@ -48,7 +49,7 @@ class CanalSource(DataSource):
         return "canal"
 
     def schema(self) -> StructType:
-        struct: StructType = self._columns().struct
+        struct: StructType = spark_struct(self._columns().arrow)
         return struct
 
     def _columns(self) -> Shape | Envelope:
@@ -65,7 +66,7 @@ class CanalSource(DataSource):
 
     def _checked(self, schema: StructType) -> Shape | Envelope:
         shape = self._columns()
-        if schema != shape.struct:
+        if schema != spark_struct(shape.arrow):
             raise ConfigError(
                 "the canal source takes no schema: its columns are those of the table", remedy="Leave .schema(…) out."
             )

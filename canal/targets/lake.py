@@ -23,12 +23,12 @@ from canal._util.option_checks import file_path, text
 from canal.changes import Change, Table, TableState
 from canal.changes.latest import Key, Values
 from canal.errors import CanalError, ConfigError, TargetError, TargetSchemaError, UnfitChangeError
+from canal.formats.spark_types import spark_arrow_type
 from canal.schema import ColumnSchema
 from canal.targets import tables
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import delta, iceberg, parquet
 from canal.targets.tables.outcome import common, fit
-from canal.targets.tables.types import spark_arrow_type
 from canal.targets.tables.upkeep import Maintained, Upkeep
 from canal.targets.values import NO_TYPE, document_text
 from canal.targets.work import LogWork, StateWork, conflict

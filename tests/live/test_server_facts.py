@@ -13,8 +13,8 @@ import pytest
 
 import canal
 from canal import MySQLSource, Position
-from canal.spark.snapshot.chunks import plan, read_chunk, read_table
-from canal.spark.types import Shape
+from canal.formats.change_table import Shape
+from canal.snapshot.chunks import plan, read_chunk, read_table
 from canal.testing.servers import ThrowawayServer
 from tests.support.live import Watch, end_of_log, rows_of, source
 

@@ -93,7 +93,7 @@ def add_entry(spool: Any) -> None:
 
 def keep_rows(directory: Path) -> Any:
     pa = pytest.importorskip("pyarrow")
-    from canal.spark.snapshot.files import SnapshotFiles
+    from canal.snapshot.files import SnapshotFiles
 
     files = SnapshotFiles(directory)
     schema = pa.schema([("id", pa.int64())])
@@ -154,7 +154,7 @@ def test_nothing_is_written_or_read_behind_a_symbolic_link(tmp_path: Path, keep:
 
 def test_the_rows_of_a_snapshot_are_not_written_behind_a_symbolic_link(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
-    from canal.spark.snapshot.files import SnapshotFiles, file_of
+    from canal.snapshot.files import SnapshotFiles, file_of
 
     victim = tmp_path / "victim"
     victim.write_text("mine")

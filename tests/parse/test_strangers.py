@@ -546,7 +546,7 @@ def test_a_row_of_a_snapshot_beyond_its_budget_is_an_error_of_the_server(
     papers: Papers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyarrow")
-    from canal.spark.snapshot.chunks import _SnapshotSession
+    from canal.snapshot.chunks import _SnapshotSession
 
     monkeypatch.setattr(_pymysql, "_ROW_BYTES", 4 << 20)
     with stood_in_for(papers, logged_in(flood_with_one_value)) as (source, _), pytest.raises(ServerError, match="4 MiB"):

@@ -14,9 +14,9 @@ import attrs
 
 from canal.formats import columns
 from canal.formats.arrow import arrow_type
+from canal.formats.spark_types import spark_arrow_type
 from canal.rows.decoder import RowDecoder
 from canal.schema import ColumnSchema, column_from_text
-from canal.spark.types import spark_arrow_type
 
 CODES = {value: name for name, value in vars(columns).items() if name.isupper() and isinstance(value, int) and name[0] != "_"}
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canal.errors import ConfigError, StreamMismatchError, TargetError, TargetSchemaError, UnfitChangeError, UsageError
+from canal.pipes.apply import PlainBatch
 from canal.position import Position
 from canal.spark import apply_changes
 from canal.spark.targets import Progress
@@ -318,17 +319,8 @@ def test_two_streams_have_progress_of_their_own() -> None:
     assert set(content(target.rows)) == {(1, "x"), (2, "x")}
 
 
-@attrs.define
-class InLoop:
-    """As much of a Batch as matters."""
-
-    start: Position
-    end: Position
-    table: str = "shop.orders"
-
-    @property
-    def source(self) -> str:
-        return self.end.source
+def in_loop(start: Position, end: Position, table: str = "shop.orders") -> PlainBatch:
+    return PlainBatch(table, start, end)
 
 
 A, B, UUID = "a-server", "b-server", "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -345,9 +337,9 @@ def at_gtid(number: int, txn: int) -> dict[str, object]:
 def test_another_server_s_numbers_go_on_in_the_next_epoch() -> None:
     target = MemoryTarget()
     fn = apply_changes(target, KEYS)
-    fn(table([at_gtid(1, 500)]), InLoop(at(A, 0), at(A, 1)))
-    fn(table([at_gtid(2, 3)]), InLoop(at(A, 1), at(B, 2)))
-    fn(table([at_gtid(2, 3), at_gtid(3, 4)]), InLoop(at(A, 1), at(B, 3)))
+    fn(table([at_gtid(1, 500)]), in_loop(at(A, 0), at(A, 1)))
+    fn(table([at_gtid(2, 3)]), in_loop(at(A, 1), at(B, 2)))
+    fn(table([at_gtid(2, 3), at_gtid(3, 4)]), in_loop(at(A, 1), at(B, 3)))
 
     assert set(content(target.rows)) == {(1, "x"), (2, "x"), (3, "x")}
     assert target.stored["canal"].txn == 1 << 58 | 4
@@ -356,8 +348,8 @@ def test_another_server_s_numbers_go_on_in_the_next_epoch() -> None:
 def test_what_another_server_tells_again_is_known_by_its_gtid() -> None:
     """The batch was applied and not acked before the server was changed."""
     target = MemoryTarget()
-    apply_changes(target, None)(table([at_gtid(1, 500), at_gtid(2, 501)]), InLoop(at(A, 0), at(A, 2)))
-    apply_changes(target, None)(table([at_gtid(2, 3), at_gtid(3, 4)]), InLoop(at(A, 1), at(B, 3)))
+    apply_changes(target, None)(table([at_gtid(1, 500), at_gtid(2, 501)]), in_loop(at(A, 0), at(A, 2)))
+    apply_changes(target, None)(table([at_gtid(2, 3), at_gtid(3, 4)]), in_loop(at(A, 1), at(B, 3)))
 
     assert target.rows is not None
     assert target.rows["id"].to_pylist() == [1, 2, 3]
@@ -367,31 +359,31 @@ def test_another_server_is_not_followed_from_within_a_transaction() -> None:
     """GTIDs do not tell which of its changes were applied."""
     target = MemoryTarget()
     within = attrs.evolve(at(A, 2), row=1)
-    apply_changes(target, None)(table([at_gtid(1, 500), at_gtid(3, 501)]), InLoop(at(A, 0), within))
+    apply_changes(target, None)(table([at_gtid(1, 500), at_gtid(3, 501)]), in_loop(at(A, 0), within))
 
     with pytest.raises(StreamMismatchError, match="cannot be told"):
-        apply_changes(target, None)(table([at_gtid(3, 3)]), InLoop(at(A, 1), at(B, 3)))
+        apply_changes(target, None)(table([at_gtid(3, 3)]), in_loop(at(A, 1), at(B, 3)))
 
 
 def test_another_server_without_gtids_is_followed_only_behind_what_is_applied() -> None:
     target = MemoryTarget()
     fn = apply_changes(target, KEYS)
     end = Position("a.000001", 700, source=A)
-    fn(table([change("I", 500, 0, whole(1))]), InLoop(Position("a.000001", 4, source=A), end))
+    fn(table([change("I", 500, 0, whole(1))]), in_loop(Position("a.000001", 4, source=A), end))
 
     with pytest.raises(StreamMismatchError, match="cannot be told"):
-        fn(table([change("I", 3, 0, whole(2))]), InLoop(Position("a.000001", 4, source=A), Position("b.000001", 70, source=B)))
-    fn(table([change("I", 3, 0, whole(2))]), InLoop(end, Position("b.000001", 70, source=B)))
+        fn(table([change("I", 3, 0, whole(2))]), in_loop(Position("a.000001", 4, source=A), Position("b.000001", 70, source=B)))
+    fn(table([change("I", 3, 0, whole(2))]), in_loop(end, Position("b.000001", 70, source=B)))
 
     assert set(content(target.rows)) == {(1, "x"), (2, "x")}
 
 
 def test_a_sink_takes_one_table() -> None:
     fn = apply_changes(MemoryTarget(), KEYS)
-    fn(table([change("I", 1, 0, whole(1))]), InLoop(at(A, 0), at(A, 1)))
+    fn(table([change("I", 1, 0, whole(1))]), in_loop(at(A, 0), at(A, 1)))
 
     with pytest.raises(UsageError, match=r"changes of shop\.customers"):
-        fn(table([change("I", 2, 0, whole(1))]), InLoop(at(A, 1), at(A, 2), "shop.customers"))
+        fn(table([change("I", 2, 0, whole(1))]), in_loop(at(A, 1), at(A, 2), "shop.customers"))
 
 
 # -- columns ---------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from canal.errors import StreamMismatchError
+from canal.formats.gtid_text import from_text
+from canal.pipes.apply import PlainBatch
 from canal.position import Position
 from canal.spark import apply_changes
-from canal.spark.gtids import from_text
 from canal.spark.targets import DeltaTarget, ParquetTarget, Progress
 from tests.support.engine import Engine
 from tests.support.histories import KEYS, History, MemoryTarget, change, content, histories, table
@@ -158,7 +159,7 @@ def test_a_query_and_a_loop_follow_each_other_exactly_or_not_at_all(flavor: str,
         for end in data.draw(st.lists(st.integers(done, 8), min_size=1, max_size=3, unique=True).map(sorted)):
             version = target.version
             try:
-                apply_changes(target, None)(table(log.rows(first, end)), Loop(log.at(first), log.at(end)) if is_loop else 0)
+                apply_changes(target, None)(table(log.rows(first, end)), loop_batch(log.at(first), log.at(end)) if is_loop else 0)
             except StreamMismatchError:
                 assert is_mixed or last is not log
                 return
@@ -173,28 +174,20 @@ def test_where_a_loop_was_is_not_where_the_query_behind_it_is() -> None:
     one, other = Log("a", "mysql", [100, 200, 300, 400, 500]), Log("b", "mysql", [4, 10, 20, 30, 40])
     target = MemoryTarget()
     fn = apply_changes(target, None)
-    fn(table(one.rows(0, 1)), Loop(one.at(0), one.at(1)))
+    fn(table(one.rows(0, 1)), loop_batch(one.at(0), one.at(1)))
     fn(table(one.rows(1, 2)))
     fn(table(one.rows(2, 3)))
 
     with pytest.raises(StreamMismatchError, match="not read the same server"):
-        fn(table(other.rows(1, 4)), Loop(other.at(1), other.at(4)))
-    fn(table(one.rows(1, 4)), Loop(one.at(1), one.at(4)))
-    fn(table(other.rows(3, 4)), Loop(one.at(3), other.at(4)))
+        fn(table(other.rows(1, 4)), loop_batch(other.at(1), other.at(4)))
+    fn(table(one.rows(1, 4)), loop_batch(one.at(1), one.at(4)))
+    fn(table(other.rows(3, 4)), loop_batch(one.at(3), other.at(4)))
     assert target.rows is not None
     assert target.rows["id"].to_pylist() == [0, 1, 10, 11, 20, 21, 30, 31]
 
 
-@attrs.define
-class Loop:
-    """As much of a Batch as matters."""
-
-    start: Position
-    end: Position
-
-    @property
-    def source(self) -> str:
-        return self.end.source
+def loop_batch(start: Position, end: Position) -> PlainBatch:
+    return PlainBatch(start=start, end=end)
 
 
 # -- of the source itself --------------------------------------------------------------------------------------------------
@@ -321,7 +314,7 @@ def test_another_transaction_at_the_place_of_the_last_one_is_of_another_server(f
     """Of one second, and a number lower than in the log that was followed: it would be left out as done."""
     one, other = (Log(source, flavor, offsets) for source, offsets in (("a", [1, 2, 3, 8, 10]), ("b", [1, 2, 3, 5, 8])))
     target = MemoryTarget()
-    apply_changes(target, None)(table(one.rows(0, 4)), Loop(one.at(0), one.at(4)) if is_loop else 0)
+    apply_changes(target, None)(table(one.rows(0, 4)), loop_batch(one.at(0), one.at(4)) if is_loop else 0)
 
     with pytest.raises(StreamMismatchError, match="another server"):
         apply_changes(target, None)(table(other.rows(4, 5)), 0)

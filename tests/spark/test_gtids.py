@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canal.spark.gtids import from_text, to_text
+from canal.formats.gtid_text import from_text, to_text
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SOURCES = st.sampled_from([f"{UUID}:", f"{UUID}:tag_1:", f"44444444{UUID[8:]}:", "0-1-", "7-12-"])

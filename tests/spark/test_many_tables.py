@@ -20,9 +20,9 @@ from deltalake.exceptions import TableNotFoundError
 
 import canal
 from canal.errors import ConfigError, NotSubscribedError, StreamMismatchError
+from canal.pipes.apply import ApplyChanges
 from canal.snapshot.copies import CopyStatus, copies
 from canal.spark import apply_changes, copy_table, foreach_batch
-from canal.spark.apply import ApplyChanges
 from canal.spark.targets import DeltaTarget
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer

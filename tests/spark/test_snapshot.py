@@ -18,12 +18,12 @@ import pymysql
 import pytest
 
 import canal
-import canal.spark.snapshot.chunks as snapshots
+import canal.snapshot.chunks as snapshots
 from canal.errors import AuthenticationError, ConfigError, ConnectionLostError, CursorError, SchemaError, ServerError
-from canal.spark.snapshot.chunks import SnapshotPlan, plan, read_chunk, read_table
-from canal.spark.snapshot.files import SnapshotFiles
-from canal.spark.snapshot.keys import KeyColumn, condition
-from canal.spark.types import Shape
+from canal.formats.change_table import Shape
+from canal.snapshot.chunks import SnapshotPlan, plan, read_chunk, read_table
+from canal.snapshot.files import SnapshotFiles
+from canal.snapshot.keys import KeyColumn, condition
 from canal.testing.servers import ThrowawayServer
 from tests.support.live import end_of_log, source
 from tests.support.oracle_cases import CASES, TABLES

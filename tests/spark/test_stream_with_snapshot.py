@@ -24,10 +24,10 @@ import canal
 import canal.spark
 from canal.errors import AuthenticationError, ConfigError, SchemaError, SourceError, StateError, StoreError
 from canal.parse.source.mysql import MySQLSource
+from canal.snapshot.chunks import Pace
+from canal.snapshot.files import SnapshotFiles
 from canal.spark import apply_changes
 from canal.spark.options import parse_options
-from canal.spark.snapshot.chunks import Pace
-from canal.spark.snapshot.files import SnapshotFiles
 from canal.spark.source import CanalSource, CanalStreamReader
 from canal.spark.targets import ParquetTarget
 from canal.testing import FakeBinlog
@@ -540,7 +540,7 @@ def reported(engine: Engine) -> dict[str, Any]:
 def test_how_far_a_snapshot_is_is_reported_and_logged(
     shop: Shop, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("canal.spark.snapshot.chunks._PACE", float("inf"))
+    monkeypatch.setattr("canal.snapshot.chunks._PACE", float("inf"))
     more = {"snapshotDir": tmp_path} if how == "consistent" else {}
     caplog.set_level("INFO", "canal.spark")
     with Engine(shop.options(snapshot=how, **more)) as engine:
@@ -563,7 +563,7 @@ def test_how_far_a_snapshot_is_is_reported_and_logged(
 def test_the_log_tells_rate_and_rest_at_intervals(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level("INFO", "canal.spark")
     clock = iter([100.0, 105.0, 110.0, 119.9, 4000.0])
-    monkeypatch.setattr("canal.spark.snapshot.chunks.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("canal.snapshot.chunks.time", SimpleNamespace(monotonic=lambda: next(clock)))
     pace = Pace("shop.orders")
     for done in (1000, 2000, 41000, 50000, 1000000):
         pace.tell(done, 500000)

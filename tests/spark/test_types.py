@@ -14,11 +14,13 @@ import pyarrow as pa
 import pytest
 
 from canal.errors import ConfigError, SchemaError, UnsupportedError
+from canal.formats.change_table import Shape, pack_txn
+from canal.formats.spark_types import spark_arrow_type
 from canal.parse.schema.texts import tables_from_mapping
 from canal.rows.values import ABSENT, InvalidText, JsonDiff, PartialJson, ZeroDate
 from canal.schema import TableSchema, column_from_text
 from canal.spark.envelope import RowJson
-from canal.spark.types import Envelope, Shape, pack_txn, spark_arrow_type
+from canal.spark.types import Envelope, spark_struct
 from canal.testing import FakeBinlog
 from tests.programs.types_table import EXAMPLES, Example, spark_type
 from tests.support.parsing import decoded
@@ -63,12 +65,12 @@ def test_the_arrow_schema_is_the_one_that_pyspark_expects(keep: bool) -> None:
     from pyspark.sql.pandas import types
 
     for shape in (shape_of(COLUMNS, keep=keep), Envelope()):
-        assert types.to_arrow_schema(shape.struct, timezone="UTC") == shape.arrow
+        assert types.to_arrow_schema(spark_struct(shape.arrow), timezone="UTC") == shape.arrow
         assert all(field.nullable for field in shape.arrow)
     tail = {**TAIL, "_extra": "map<string,string>"} if keep else TAIL
     before = ",".join(f"{name}:{kind}" for name, kind in {**TYPES, **tail}.items())
     expected = {**HEAD, **TYPES, "_before": f"struct<{before}>", **tail}
-    assert {field.name: field.dataType.simpleString() for field in shape_of(COLUMNS, keep=keep).struct} == expected
+    assert {field.name: field.dataType.simpleString() for field in spark_struct(shape_of(COLUMNS, keep=keep).arrow)} == expected
 
 
 def test_every_type_comes_with_its_value_from_a_looked_up_schema_and_from_full_metadata() -> None:

@@ -20,8 +20,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.functions import expr, from_json
 from pyspark.sql.types import DayTimeIntervalType, StringType, StructType
 
+from canal.formats.change_table import Shape
 from canal.schema import column_from_text
-from canal.spark.types import Envelope, Shape
+from canal.spark.types import Envelope, spark_struct
 from canal.testing.servers import ThrowawayServer
 from tests.programs.types_table import EXAMPLES
 from tests.support.fix_spark import WORKER_ZONE
@@ -48,7 +49,7 @@ class Files(DataSource):
 
     def schema(self) -> Any:
         with open(self.options["shape"], "rb") as file:
-            return pickle.load(file).struct
+            return spark_struct(pickle.load(file).arrow)
 
     def reader(self, schema: Any) -> DataSourceReader:
         return FilesReader(self.options["path"])
@@ -155,10 +156,11 @@ def test_every_type_is_in_spark_what_the_server_holds(
     write_cases(server, database, table)
     shape = shape_of(server, database, "cases")
     batches = [*logged(server, start, {"cases": shape}, database)["cases"], *snapshot(server, shape)[1]]
-    asked = Asked(server, database, cases, {field.name: field.dataType.simpleString() for field in shape.struct.fields})
+    struct = spark_struct(shape.arrow)
+    asked = Asked(server, database, cases, {field.name: field.dataType.simpleString() for field in struct.fields})
 
     frame = in_spark(zoned, shape, batches, tmp_path)
-    assert frame.schema == shape.struct
+    assert frame.schema == struct
     # Nothing is lost or moved on the way through the JVM and back.
     assert frame.toArrow().to_pylist() == pa.Table.from_batches(batches).to_pylist()
     rows = frame.selectExpr("id", "_op", "_exact", *asked.selects).collect()
@@ -175,7 +177,7 @@ def test_from_json_reads_of_an_envelope_what_the_server_holds(
     table = Table("cases", cases)
     start = end_of_log(server)
     write_cases(server, database, table)
-    types = {field.name: field.dataType for field in shape_of(server, database, "cases").struct.fields}
+    types = {field.name: field.dataType for field in spark_struct(shape_of(server, database, "cases").arrow).fields}
     kinds = {name: "time" if isinstance(kind, DayTimeIntervalType) else kind.simpleString() for name, kind in types.items()}
     asked = Asked(server, database, cases, kinds)
     server.query(f"UPDATE `{database}`.cases SET id = id + 1000")

@@ -16,8 +16,8 @@ import pytest
 from deltalake import DeltaTable
 
 from canal.errors import ConfigError, TargetConflictError, UnloggedChangeError
+from canal.pipes.apply import ApplyChanges
 from canal.spark import apply_changes
-from canal.spark.apply import ApplyChanges
 from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep
 from canal.targets.tables import delta
 from tests.support.histories import change, table

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 import canal
-from canal.spark.snapshot.chunks import SnapshotPlan, plan, read_chunk, read_table
-from canal.spark.types import Envelope, Shape
+from canal.formats.change_table import Shape
+from canal.snapshot.chunks import SnapshotPlan, plan, read_chunk, read_table
+from canal.spark.types import Envelope
 from canal.testing.servers import ThrowawayServer
 from tests.support.live import source
 from tests.support.oracle_tables import Table

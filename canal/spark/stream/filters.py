@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import attrs
 
+from canal.formats.change_table import pack_txn
 from canal.model import Entry, EventType
 from canal.spark.stream.stretch import Stretch, renames
-from canal.spark.types import pack_txn
 
 #: By the name of a filter in PySpark, whether a value from a lowest to a highest one can pass it.
 _CAN_PASS: Final[Mapping[str, Callable[[Any, Any, Any], bool]]] = {

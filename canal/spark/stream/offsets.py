@@ -13,7 +13,7 @@ import attrs
 
 from canal.errors import CursorError
 from canal.position import Position
-from canal.spark.snapshot.chunks import SnapshotPlan
+from canal.snapshot.chunks import SnapshotPlan
 
 VERSION: Final = 1
 

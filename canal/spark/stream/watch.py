@@ -16,11 +16,12 @@ from canal.changes.alters import altered, types_from_text, types_text, unfollowe
 from canal.changes.reading import is_new
 from canal.changes.unlogged import NOT_UNDERSTOOD, altered_by, dropped, statement_of, unlogged
 from canal.errors import ConfigError, LostReason, PositionLostError, SchemaError, UnloggedChangeError, UnsupportedError
+from canal.formats.change_table import Shape
+from canal.formats.spark_types import spark_arrow_type
 from canal.model import Entry, EntryType, EventType, Transaction
 from canal.position import Position, journal_key
 from canal.schema import ColumnSchema, TableSchema
 from canal.spark.options import Options
-from canal.spark.types import Shape, spark_arrow_type
 
 log = logging.getLogger("canal.spark")
 

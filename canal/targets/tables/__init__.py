@@ -74,8 +74,8 @@ class Progress:
     """``_gtid`` of the last change. Of its transaction all up to ``ord`` is done."""
 
     gtids: str = attrs.field(default="", repr=False)
-    """The GTIDs of the last batch, as ``canal.spark.gtids`` has them, where it told no position. All but ``gtid`` are done to
-    their ends."""
+    """The GTIDs of the last batch, in the form of ``canal.formats.gtid_text``, if the batch had no position. All but ``gtid`` are
+    done to their ends."""
 
     types: str = attrs.field(default="", repr=False)
     """Declared types of the columns that the last rows had, where the batch told, as ``canal.changes.alters`` has them."""

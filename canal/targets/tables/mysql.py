@@ -18,11 +18,11 @@ import pymysql
 
 from canal.binlog.server_facts import read_release
 from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, TargetError, TargetSchemaError
+from canal.formats.spark_types import spark_arrow_type
 from canal.parse.source.information_schema import table_states
 from canal.schema import ColumnSchema
 from canal.targets.tables import Progress
 from canal.targets.tables.mysql_types import is_changed, redefined, wider_type
-from canal.targets.tables.types import spark_arrow_type
 
 log = logging.getLogger("canal.spark")
 

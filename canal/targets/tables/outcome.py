@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import TargetSchemaError, UnfitChangeError
-from canal.targets.tables.types import exact_cast
+from canal.formats.spark_types import exact_cast
 
 #: Digits of the largest integer of so many bits.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}

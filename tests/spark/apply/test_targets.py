@@ -35,6 +35,7 @@ from canal.errors import (
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
 from canal.spark.targets import DeltaTarget, MySQLTarget, ParquetTarget, Progress
+from canal.targets.tables import delta, matching
 from canal.testing import FakeBinlog
 from tests.support.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 from tests.support.lakes import Iceberg, Lake, _numbers, first_changes, in_server, load_catalog, login, more_changes
@@ -423,19 +424,18 @@ def test_only_rows_that_change_are_read_of_a_delta_table(tmp_path: Path, monkeyp
     target = DeltaTarget(str(tmp_path / "delta"))
     rows = [{"id": number, "k": "x", "a": number, "b": None} for number in range(1, 1001)]
     apply_changes(target, KEYS)(table([change("I", 1, row["id"], row) for row in rows]))
-    read, counts = DeltaTable.to_pyarrow_table, []
+    counts = []
 
-    def counted(self: Any, **more: Any) -> pa.Table:
-        found = read(self, **more)
-        counts.append(found.num_rows)
-        return found
+    def counted(rows: pa.Table, keys: pa.Table, **more: Any) -> pa.Table:
+        counts.append(rows.num_rows)
+        return matching(rows, keys, **more)
 
-    monkeypatch.setattr(DeltaTable, "to_pyarrow_table", counted)
+    monkeypatch.setattr(delta, "matching", counted)
     patches = [change("U", 2, number, {"a": -1}, {"id": number, "k": "x"}) for number in (1, 1000)]
     apply_changes(target, KEYS)(table(patches))
 
     assert counts == [2]
-    assert content(read(DeltaTable(target.path)))[(1000, "x")]["a"] == -1
+    assert content(DeltaTable(target.path).to_pyarrow_table())[(1000, "x")]["a"] == -1
 
 
 def test_a_delta_table_knows_its_source_behind_many_commits_of_others(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import attrs
 
 from canal._util.disk import private
 from canal.errors import CursorError, SourceError, StoreError
+from canal.snapshot.chunks import SnapshotPlan
 from canal.spark.folders import own_folder
-from canal.spark.snapshot.chunks import SnapshotPlan
 
 log = logging.getLogger("canal.spark")
 

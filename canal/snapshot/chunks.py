@@ -28,6 +28,8 @@ import pyarrow as pa
 from canal.binlog.server_facts import SHOW_KEYS, read_server
 from canal.changes.alters import types_text
 from canal.errors import AuthenticationError, ConfigError, CursorError, SchemaError, ServerError
+from canal.formats.change_table import SNAPSHOT_ORD, Shape, pack_txn
+from canal.formats.spark_types import spark_arrow_type
 from canal.gtid import parse_gtid_set
 from canal.parse.schema.alter import TableState
 from canal.parse.source import _pymysql
@@ -37,10 +39,9 @@ from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run, try_to_set
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
-from canal.spark.snapshot.cells import is_unseen, reader_of, to_array
-from canal.spark.snapshot.files import SnapshotFiles, read_file
-from canal.spark.snapshot.keys import Key, chunk_key, condition, find_ranges, key_column, quoted
-from canal.spark.types import SNAPSHOT_ORD, Shape, pack_txn, spark_arrow_type
+from canal.snapshot.cells import is_unseen, reader_of, to_array
+from canal.snapshot.files import SnapshotFiles, read_file
+from canal.snapshot.keys import Key, chunk_key, condition, find_ranges, key_column, quoted
 
 log = logging.getLogger("canal.spark")
 

@@ -6,37 +6,18 @@ Never asks for a Spark session, and never holds more of a table than one chunk.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-import attrs
 import pyarrow as pa
 
 from canal.errors import ConfigError
+from canal.formats.change_table import Shape
 from canal.instance.instance import CLIENT_ID, Instance
 from canal.parse.source.mysql import MySQLSource, another
-from canal.position import Position
+from canal.pipes.apply import ApplyChanges, PlainBatch
+from canal.snapshot.chunks import Pace, plan, read_chunk, read_table
 from canal.snapshot.copies import copying
-from canal.spark.snapshot.chunks import Pace, plan, read_chunk, read_table
-from canal.spark.types import Shape
-
-if TYPE_CHECKING:
-    from canal.spark.apply import ApplyChanges
 
 log = logging.getLogger("canal.spark")
-
-
-@attrs.frozen
-class _Copy:
-    """What ``apply_changes`` takes with the rows of a chunk."""
-
-    table: str
-    end: Position
-    types: str
-    is_copy: bool = True
-
-    @property
-    def source(self) -> str:
-        return self.end.source
 
 
 def copy_table(
@@ -77,7 +58,7 @@ def copy_table(
         raise ConfigError(f"{table!r} is no table", remedy="Name it as schema.table.")
     shape = Shape(read_table(source, schema, name))
     made = plan(source, shape, chunk_rows=chunk_rows)
-    about, pace, done = _Copy(table, made.position, made.types), Pace(table), 0
+    about, pace, done = PlainBatch(table, end=made.position, types=made.types, is_copy=True), Pace(table), 0
     with copying(instance.destination, table, made.rows) as tell:
         for chunk in made.chunks:
             rows = pa.Table.from_batches(read_chunk(source, shape, made, chunk, tell_empty=True), shape.arrow)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.binlog import type_codes as codes
+from canal.formats.spark_types import spark_arrow_type
 from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, is_sure, label_bytes, set_text
-from canal.spark.snapshot.keys import ADDRESSES, NUMBERS, STRINGS, moment_number, quoted
-from canal.spark.types import spark_arrow_type
+from canal.snapshot.keys import ADDRESSES, NUMBERS, STRINGS, moment_number, quoted
 
 
 @attrs.frozen

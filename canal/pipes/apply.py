@@ -1,0 +1,638 @@
+"""Apply the changes of a one-table stream to a target: latest change per key, exactly once.
+
+Never looks at Spark's batch id: the `_txn` and `_ord` of a change tell what is done already; the target keeps them with its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from canal.changes.alters import types_from_text, unfollowed
+from canal.errors import (
+    CanalError,
+    ConfigError,
+    StreamMismatchError,
+    TargetSchemaError,
+    UnfitChangeError,
+    UnloggedChangeError,
+    UsageError,
+)
+from canal.formats import gtid_text as gtids
+from canal.formats.change_table import pack_txn
+from canal.gtid import GtidSet, parse_gtid_set
+from canal.position import Position
+from canal.targets.tables import Progress, Target, Work
+from canal.targets.tables.outcome import common, fit, outcome, where, wider
+from canal.targets.tables.upkeep import Maintained, Upkeep
+
+log = logging.getLogger("canal.spark")
+
+#: The columns of a one-table stream beside the table's own (and ``_extra``, which is kept as one of them).
+META: Final = ("_op", "_txn", "_ord", "_ts", "_gtid", "_before", "_absent", "_exact")
+_OPS: Final = ["I", "U", "D", "r", "T"]
+_EPOCH_SHIFT, _EPOCHS = 58, 32
+#: ``_ord`` of rows that a snapshot read in chunks. Numbered rows of a snapshot are before it; both are before streamed ones.
+_UNNUMBERED: Final = -1
+#: ``_ord`` that the T of a snapshot gets here: it comes with that of chunks, and is before their rows.
+_BEFORE_ALL: Final = 1 - (1 << 63)
+_NO_TIME: Final = (1 << 63) - 1
+
+
+@runtime_checkable
+class BatchInfo(Protocol):
+    """What a loop knows of a batch of changes. A streaming query passes only a number instead."""
+
+    @property
+    def table(self) -> str: ...
+    @property
+    def start(self) -> Position | None: ...
+    @property
+    def end(self) -> Position | None: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def types(self) -> str: ...
+    @property
+    def is_copy(self) -> bool: ...
+    @property
+    def loss(self) -> Any: ...
+
+
+@attrs.frozen
+class PlainBatch:
+    """The batch info of a loop that calls no other function."""
+
+    table: str = ""
+    start: Position | None = None
+    end: Position | None = None
+    types: str = ""
+    is_copy: bool = False
+    loss: Any = None
+
+    @property
+    def source(self) -> str:
+        return "" if self.end is None else self.end.source
+
+
+_UNKNOWN: Final = PlainBatch()
+
+
+def _key_names(keys: Sequence[str] | None) -> tuple[str, ...] | None:
+    if isinstance(keys, str) or keys is not None and not keys:
+        raise ConfigError("keys must be a sequence of column names, or None to append the changes themselves")
+    return None if keys is None else tuple(keys)
+
+
+@attrs.define
+class ApplyChanges:
+    """A function that applies Arrow tables of changes to one table of a target. Call it from one thread at a time.
+
+    ``canal.spark.apply_changes`` documents the options. ``parts`` yields the Arrow tables of a batch in another form.
+    """
+
+    target: Target
+    keys: tuple[str, ...] | None = attrs.field(converter=_key_names)
+    stream: str
+    schema: str
+    exact: str
+    absent: str
+    snapshot: str
+    parts: Callable[[Any, Sequence[str]], Iterator[pa.Table]]
+    _table: str = ""
+    _commits: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        for name, value, known in (
+            ("schema", self.schema, ("refuse", "add")), ("exact", self.exact, ("refuse", "null", "keep")),
+            ("absent", self.absent, ("refuse", "null")), ("snapshot", self.snapshot, ("refuse", "replace", "keep")),
+        ):  # fmt: skip
+            if value not in known:
+                raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+        if getattr(self.target, "append_only", False) and self.keys is not None:
+            raise ConfigError(f"{self.target!r} only appends", remedy="Give keys=None to append the changes themselves.")
+
+    def __call__(self, df: Any, batch: Any = None) -> None:
+        """Apply the rows of ``df`` that the target does not have yet. ``batch``: Spark's batch id, or a ``canal.spark.Batch``."""
+        if batch is None or isinstance(batch, int):
+            batch = _UNKNOWN
+        elif not isinstance(batch, BatchInfo):
+            raise UsageError(f"batch is the number of a batch or a canal.spark.Batch, not {batch!r}")
+        table = batch.table
+        if self._table and table and table != self._table:
+            raise UsageError(f"changes of {table}, where those of {self._table} were applied", remedy="Use one sink per table.")
+        self._table = table or self._table
+        if batch.loss is not None:
+            self._lose(batch.loss, batch)
+            return
+        told: list[pa.Array] = []
+        for rows in self.parts(df, self.keys or ()):
+            if rows.num_rows:
+                _check_form(rows)
+                told += rows["_gtid"].chunks
+                self._apply(_with_begin_first(rows), batch, pa.chunked_array(told))
+
+    def _apply(self, rows: pa.Table, batch: BatchInfo, told: pa.ChunkedArray) -> None:
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            given = _in_numbers(rows, work.progress, batch)
+            rows, replace = self._new(given, work)
+            if rows.num_rows:
+                progress = _progress(given, work.progress, batch, told)
+                self._check_types(work, progress)
+                if self.keys is None:
+                    _check_numbered(rows)
+                    self._append(work, rows, progress, replace)
+                else:
+                    self._merge(work, rows, self.keys, progress, replace)
+        if rows.num_rows:
+            self._keep_up()
+
+    def maintain(self, upkeep: Upkeep | None = None) -> None:
+        """Put the target's small files together, and remove what no version of the last ``upkeep.keep`` seconds needs.
+
+        Call it between batches, from the thread that applies them. ``upkeep``: as the target has it, if not given.
+
+        Raises:
+            ConfigError: the target has no upkeep.
+            TargetConflictError: another writer was quicker; nothing is lost, call it again.
+        """
+        if not isinstance(self.target, Maintained):
+            raise ConfigError(f"{self.target!r} has no upkeep", remedy="Use the tools of what it is kept in.")
+        self.target.maintain(self.stream, upkeep or self.target.upkeep or Upkeep())
+
+    def _keep_up(self) -> None:
+        """After a commit: what the target wants by itself. Where it fails the next time does it."""
+        self._commits += 1
+        upkeep = self.target.upkeep if isinstance(self.target, Maintained) else None
+        if upkeep is not None and upkeep.every and self._commits % upkeep.every == 0:
+            try:
+                self.maintain()
+            except CanalError as error:
+                log.warning("the upkeep of %s failed, and is tried again after %d commits: %s", self._table, upkeep.every, error)
+
+    def acknowledge(self) -> None:
+        """Say that the target is by now what the table was behind the position that an ``UnloggedChangeError`` named: go on."""
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            if work.progress is not None and work.progress.fault:
+                self._store(work, attrs.evolve(work.progress, fault=""))
+
+    def progress(self) -> Progress | None:
+        """How far the target is; None: nothing was applied."""
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            return work.progress
+
+    def _end_copy(self) -> None:
+        """All rows of a copy are there."""
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            if work.progress is not None and work.progress.is_copy:
+                self._store(work, attrs.evolve(work.progress, is_copy=False))
+
+    # -- what no row tells ----------------------------------------------------------------------------------------------
+
+    def _lose(self, loss: Any, batch: BatchInfo) -> None:
+        """Settle a loss that the target is behind already, or that leaves nothing to differ; else store and raise it."""
+        with self.target.begin(self.stream, self.keys or ()) as work:
+            old = work.progress
+            is_void = old is None and (self.keys is None or work.schema is None or work.is_empty())
+            row = loss.row if is_void else _in_numbers(loss.row, old, batch)
+            if old is not None and row.num_rows:
+                row, _ = self._new(row, work)
+            is_behind = not row.num_rows or old is not None and _last(row) <= old.lost
+            what = "" if is_void or is_behind else loss.told("" if old is None else old.types)
+            if not what:
+                loss.settle()
+                return
+            progress = attrs.evolve(old or Progress(0, 0), types="", lost=_last(row))
+            self._refuse(work, progress, f"{what} (at {loss.error.position})")
+
+    def _check_types(self, work: Work, progress: Progress) -> None:
+        """Compare the declared types with those of the rows before: a narrower column has other values in rows that are there."""
+        old = work.progress
+        if old is None or progress.snapshot != old.snapshot:
+            return
+        if what := unfollowed(self._table, types_from_text(old.types), types_from_text(progress.types)):
+            where = _where(*progress.last_change)
+            self._refuse(work, attrs.evolve(old, types=progress.types), f"{what} (in the batch up to {where})")
+
+    def _refuse(self, work: Work, progress: Progress, fault: str) -> None:
+        self._store(work, attrs.evolve(progress, fault=fault))
+        raise _fault(fault)
+
+    def _store(self, work: Work, progress: Progress) -> None:
+        """Write the progress alone."""
+        schema = pa.schema([]) if work.schema is None else work.schema
+        nothing = schema.empty_table()
+        work.write(nothing, nothing.select(self.keys or ()), progress, added=[], replace=False)
+
+    # -- what is to be applied ------------------------------------------------------------------------------------------
+
+    def _new(self, rows: pa.Table, work: Work) -> tuple[pa.Table, bool]:
+        """The rows behind the progress, and whether a snapshot begins that replaces what is there."""
+        old, is_read, replace = work.progress, _is_read(rows), False
+        begun = set(pc.unique(rows["_txn"].filter(is_read)).to_pylist()) - {old and old.snapshot}
+        if old is None:
+            return self._first(rows, work) if begun and self.keys is not None else (rows, False)
+        if old.fault and not begun:
+            raise _fault(old.fault)
+        if begun:
+            if self.snapshot != "replace" and not old.is_copy or min(begun) < old.txn:
+                raise StreamMismatchError(
+                    f"a snapshot begins, but the target has followed the stream {self.stream!r} to "
+                    f"{_where(*old.last_change)} already, and would keep rows that were deleted since",
+                    remedy="Start the query where it was (without a snapshot), or empty the target together with its progress "
+                    "(drop the table); snapshot='replace' empties it by itself when a later snapshot begins.",
+                )
+            old = Progress(min(begun), _BEFORE_ALL - 1, ts=_NO_TIME)
+            replace = True
+        elif old.is_copy and not pc.any(is_read).as_py():
+            raise StreamMismatchError(
+                f"changes come, but the copy of {self._table or 'the table'} was not finished: rows of it are missing",
+                remedy="Call copy_table again before the loop: it begins the copy anew.",
+            )
+        self._check_place(rows, old)
+        behind = _behind(rows, old)
+        if old.ord == _UNNUMBERED:
+            # Rows of chunks have one `_txn` and `_ord`. To put them again does no harm, and they may be others.
+            behind = pc.or_(behind, pc.and_(pc.equal(rows["_op"], "r"), pc.equal(rows["_txn"], old.txn)))
+        if old.gtids and max(old.txn, pc.max(rows["_txn"]).as_py()) >> _EPOCH_SHIFT:
+            known = _is_known(rows, old)
+            self._check_skipped(rows.filter(known), old, old.ts)
+            # What is not known and as old as the last change may be new: of a third server in the epoch of the second, or of
+            # the second without its epoch, in a query with a new checkpoint.
+            self._check_skipped(rows.filter(pc.invert(pc.or_(pc.or_(behind, is_read), known))), old, old.ts - 1)
+            behind = pc.and_not(behind, known)
+        else:
+            self._check_skipped(rows.filter(pc.invert(pc.or_(behind, is_read))), old, old.ts)
+        return rows if pc.all(behind).as_py() else rows.filter(behind), replace
+
+    def _first(self, rows: pa.Table, work: Work) -> tuple[pa.Table, bool]:
+        """As ``_new`` where a snapshot is the first of the stream that comes."""
+        if self.snapshot == "keep":
+            return rows.filter(pc.not_equal(rows["_ord"], _BEFORE_ALL)), False
+        if work.schema is None or work.is_empty():
+            return rows, False
+        if self.snapshot == "refuse":
+            raise StreamMismatchError(
+                f"a snapshot begins, but the target has rows already, and no progress of the stream {self.stream!r}: those that "
+                "the table has no more would stay",
+                remedy="Empty the target, or let it be emptied by snapshot='replace'; snapshot='keep' leaves rows that other "
+                "streams have put there.",
+            )
+        return rows, True
+
+    def _check_place(self, rows: pa.Table, old: Progress) -> None:
+        """In one log one transaction is at the place of the last change."""
+        is_done = pc.and_(pc.equal(rows["_txn"], old.txn), pc.less_equal(rows["_ord"], old.ord))
+        others = rows["_gtid"].filter(pc.and_(is_done, pc.not_equal(rows["_gtid"], old.gtid)))
+        if old.gtid and len(others):
+            raise StreamMismatchError(
+                f"transaction {others[0]} comes from the place ({_where(*old.last_change)}) at which the target has {old.gtid}: "
+                "the source is another server, or its log was begun anew",
+                remedy="Let the same server be read, or empty the target together with its progress (drop the table) and take a "
+                "snapshot.",
+            )
+
+    def _check_skipped(self, rows: pa.Table, old: Progress, ts: int) -> None:
+        """What is left out as applied before cannot be younger than ``ts``, of all that was applied before."""
+        if rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > ts:
+            raise StreamMismatchError(
+                f"changes come that are numbered as done ({_where(*_last(rows))}; the target is at "
+                f"{_where(*old.last_change)}) but are younger than all that was applied: the source's log was "
+                "begun anew, or is another one's",
+                remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
+            )
+
+    def _append(self, work: Work, rows: pa.Table, progress: Progress, replace: bool) -> None:
+        rows = self._stored(rows)
+        rows = _with_ord(rows, pc.equal(rows["_ord"], _BEFORE_ALL), _UNNUMBERED)  # as it was told
+        schema, added = self._columns(work, rows, replace)
+        work.write(fit(rows, schema), pa.table({}), progress, added=added, replace=replace)
+
+    def _merge(self, work: Work, rows: pa.Table, keys: tuple[str, ...], progress: Progress, replace: bool) -> None:
+        if missing := [key for key in keys if key not in rows.column_names]:
+            raise ConfigError(
+                f"the changes have no columns {', '.join(missing)}", remedy="Give keys as the table names its columns."
+            )
+        rows, is_emptied = _since_truncate(self._stored(_with_keys_before(rows, keys)))
+        self._check_exact(rows)
+        payload = self._payload(rows)
+        replace = replace or is_emptied
+        schema, added = self._columns(work, payload, replace)
+        old = work.schema
+        read = None if replace or old is None else lambda wanted: work.read(_narrowed(wanted, old))
+        upserts, deletes = outcome(rows, payload, keys, schema, read, self.absent == "null")
+        work.write(upserts, deletes, progress, added=added, replace=replace)
+
+    # -- columns --------------------------------------------------------------------------------------------------------
+
+    def _stored(self, rows: pa.Table) -> pa.Table:
+        """In their order, with times in UTC, and intervals in microseconds where the target has no such type."""
+        durations = getattr(self.target, "durations", False)
+        fields = [field.with_type(_stored_type(field.type, durations)) for field in rows.schema]
+        columns = [
+            pa.chunked_array([_as_stored(chunk, field.type) for chunk in column.chunks], field.type)
+            for column, field in zip(rows.columns, fields)
+        ]
+        return _sorted(pa.table(columns, schema=pa.schema(fields)))
+
+    def _payload(self, rows: pa.Table) -> pa.Table:
+        keep = self.exact == "keep"
+        return rows.select([name for name in rows.column_names if name not in META or keep and name == "_exact"])
+
+    def _columns(self, work: Work, payload: pa.Table, replace: bool) -> tuple[pa.Schema, list[pa.Field]]:
+        """The target's columns as they are to be, and those of them that it does not have so yet."""
+        if work.schema is None:
+            schema = pa.schema([pa.field(field.name, field.type) for field in payload.schema])
+            return schema, list(schema)
+        ours, theirs = set(payload.column_names), set(work.schema.names)
+        if ours != theirs and self.schema != "add":
+            parts = [f"the target lacks {', '.join(sorted(ours - theirs))}"] if ours - theirs else []
+            parts += [f"the changes lack {', '.join(sorted(theirs - ours))}"] if theirs - ours else []
+            raise TargetSchemaError(
+                f"the columns differ: {'; '.join(parts)}",
+                remedy="Alter the target, or let it be done by schema='add'; select what is wanted from the DataFrame.",
+            )
+        added = [pa.field(field.name, field.type) for field in payload.schema if field.name not in theirs]
+        folded = {name.lower(): name for name in theirs}
+        if renamed := [f"{field.name} ({folded[name]})" for field in added if (name := field.name.lower()) in folded]:
+            raise TargetSchemaError(
+                f"the target (in brackets) writes the names of columns in another case: {', '.join(renamed)}",
+                remedy="Rename the target's columns.",
+            )
+        widened = self._widened(work.schema, payload, replace)
+        schema = pa.schema([*(widened.get(field.name, field) for field in work.schema), *added])
+        return schema, [*widened.values(), *added]
+
+    def _widened(self, schema: pa.Schema, payload: pa.Table, replace: bool) -> dict[str, pa.Field]:
+        """The target's columns that some value does not fit into, of a wider type; not where the target cannot have that.
+
+        Where no earlier row stays, of any other type, by the types alone: the values of later chunks are not known yet.
+        """
+        can, found = getattr(self.target, "widens", lambda old, new: False), {}
+        is_anew = replace and getattr(self.target, "retypes", False)
+        for field in schema:
+            column = payload[field.name] if field.name in payload.column_names else None
+            if column is None or column.type == field.type:
+                continue
+            kind = common(column.type, field.type) or column.type if is_anew else wider(column, field.type)
+            if kind is not None and kind != field.type and (is_anew or can(field.type, kind)):
+                log.warning("the target's column %s becomes %s, it is %s", field.name, kind, field.type)
+                found[field.name] = pa.field(field.name, kind)
+        return found
+
+    def _check_exact(self, rows: pa.Table) -> None:
+        held = rows.filter(pc.and_(pc.is_valid(rows["_exact"]), pc.not_equal(rows["_op"], "D")))
+        pairs = [(name, text) for pairs in held["_exact"].to_pylist() for name, text in pairs]
+        if not pairs:
+            return
+        if documents := {name for name, text in pairs if text.startswith("JSON_")}:
+            raise UnfitChangeError(
+                f"of the JSON in {', '.join(sorted(documents))} only the change is known, not the value"
+                f" (first at {where(held)})",
+                remedy="Unset binlog_row_value_options=PARTIAL_JSON at the source and take a snapshot.",
+            )
+        names = ", ".join(sorted({name for name, _ in pairs}))
+        if self.exact == "refuse":
+            raise UnfitChangeError(
+                f"{len(pairs)} values of {names} are none that the column's type can hold (first at {where(held)})",
+                remedy="exact='null' writes NULL for them, exact='keep' keeps their text in a column _exact.",
+            )
+        if self.exact == "null":
+            log.warning("NULL is written where a column's type cannot hold the value; count %d, columns %s", len(pairs), names)
+
+
+def _narrowed(keys: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Of keys those that the columns of ``schema`` can hold, in their types: a target has no others."""
+    fields = [schema.field(name) for name in keys.column_names]
+    cast = pa.table([keys[field.name].cast(field.type, safe=False) for field in fields], schema=pa.schema(fields))
+    for field in keys.schema:
+        if field.type != cast.schema.field(field.name).type:
+            is_same = pc.equal(cast[field.name].cast(field.type), keys[field.name])
+            keys, cast = keys.filter(is_same), cast.filter(is_same)
+    return cast
+
+
+# -- the order of the stream ---------------------------------------------------------------------------------------------
+
+
+def _check_form(rows: pa.Table) -> None:
+    if missing := [name for name in META if name not in rows.column_names]:
+        raise ConfigError(
+            f"these are not the changes of one table: {', '.join(missing)} is missing",
+            remedy="Give what the source reads with option table, all columns that begin with an underscore included.",
+        )
+    if rows["_txn"].null_count or rows["_ord"].null_count or not pc.all(pc.is_in(rows["_op"], pa.array(_OPS))).as_py():
+        raise UnfitChangeError(f"a row has no _txn or _ord, or its _op is not one of {', '.join(_OPS)}")
+
+
+def _check_numbered(rows: pa.Table) -> None:
+    if pc.any(pc.equal(rows["_ord"], _UNNUMBERED)).as_py():
+        raise UnfitChangeError(
+            "the chunks of this snapshot were read at several moments and are not numbered: appended they would be no state "
+            "that the table ever had, and it could not be told which are there",
+            remedy="Begin the stream with snapshot=consistent, or without one.",
+        )
+
+
+def _with_begin_first(rows: pa.Table) -> pa.Table:
+    """The T that a snapshot has where its first chunk has no rows tells that it begins: put before the rows of other chunks."""
+    begins = pc.and_(pc.equal(rows["_op"], "T"), pc.equal(rows["_ord"], _UNNUMBERED))
+    return _with_ord(rows, begins, _BEFORE_ALL)
+
+
+def _with_ord(rows: pa.Table, mask: pa.ChunkedArray, ord: int) -> pa.Table:
+    ords = pc.if_else(mask, pa.scalar(ord, rows["_ord"].type), rows["_ord"])
+    return rows.set_column(rows.column_names.index("_ord"), "_ord", ords)
+
+
+def _is_read(rows: pa.Table) -> pa.ChunkedArray:
+    """Whether each row is of a snapshot."""
+    return pc.or_(pc.equal(rows["_op"], "r"), pc.equal(rows["_ord"], _BEFORE_ALL))
+
+
+def _with_keys_before(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """With the keys alone of the row before each change."""
+    kind = rows["_before"].type
+    columns = [pc.struct_field(rows["_before"], [kind.get_field_index(key)]).combine_chunks() for key in keys]
+    struct = pa.StructArray.from_arrays(columns, fields=[kind.field(key) for key in keys])
+    return rows.set_column(rows.column_names.index("_before"), "_before", struct)
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """In the order of the stream, in which they come unless their partitions were mixed."""
+    txn, ord = rows["_txn"].combine_chunks(), rows["_ord"].combine_chunks()
+    one, next = (txn[:-1], ord[:-1]), (txn[1:], ord[1:])
+    later = pc.or_(pc.less(one[0], next[0]), pc.and_(pc.equal(one[0], next[0]), pc.less_equal(one[1], next[1])))
+    if pc.all(later).as_py():
+        return rows
+    return rows.combine_chunks().sort_by([("_txn", "ascending"), ("_ord", "ascending")])
+
+
+def _since_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
+    """The rows behind the last TRUNCATE, and whether there is one."""
+    found = pc.indices_nonzero(pc.equal(rows["_op"], "T"))
+    return (rows.slice(found[-1].as_py() + 1), True) if len(found) else (rows, False)
+
+
+def _behind(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
+    """Whether each row is behind the progress."""
+    same = pc.and_(pc.equal(rows["_txn"], old.txn), pc.greater(rows["_ord"], old.ord))
+    return pc.or_(pc.greater(rows["_txn"], old.txn), same)
+
+
+def _is_known(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
+    """Whether each row is of the last batch, by its GTID: Spark gives that again, at another server with other numbers."""
+    done = pc.is_in(rows["_gtid"], pa.array(gtids.from_text(old.gtids), pa.string()))
+    is_last = pc.is_in(rows["_gtid"], pa.array([old.gtid]))
+    rest = pc.and_(is_last, pc.greater(rows["_ord"], old.ord))  # of a transaction that was split
+    return pc.and_not(done, rest)
+
+
+def _last(rows: pa.Table) -> tuple[int, int]:
+    txn = pc.max(rows["_txn"]).as_py()
+    return txn, pc.max(rows["_ord"].filter(pc.equal(rows["_txn"], txn))).as_py()
+
+
+def _is_at(rows: pa.Table, txn: int, ord: int) -> pa.ChunkedArray:
+    return pc.and_(pc.equal(rows["_txn"], txn), pc.equal(rows["_ord"], ord))
+
+
+def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+
+
+def _progress(rows: pa.Table, old: Progress | None, batch: BatchInfo, told: pa.ChunkedArray) -> Progress:
+    """The progress when ``rows`` are applied; ``told`` are the GTIDs of the batch up to their end."""
+    is_read = _is_read(rows)
+    young = pc.max(_micros(rows["_ts"])).as_py()
+    begun = pc.max(rows["_txn"].filter(is_read)).as_py()
+    old = old or Progress(0, 0)
+    source, end = batch.source, batch.end
+    txn, ord = _last(rows)
+    return Progress(
+        txn,
+        ord,
+        ts=max(young or 0, old.ts),
+        snapshot=old.snapshot if begun is None else begun,
+        source=source,
+        position="" if end is None else end.to_text(),
+        gtid=rows["_gtid"].filter(_is_at(rows, txn, ord))[0].as_py() or "",
+        gtids="" if source else gtids.to_text(told),
+        types=batch.types or (old.types if begun is None else ""),
+        lost=old.lost,
+        is_copy=batch.is_copy,
+    )
+
+
+def _fault(text: str) -> UnloggedChangeError:
+    return UnloggedChangeError(
+        text,
+        remedy="Take a snapshot with snapshot='replace', or bring the target to the state that the table has behind it, then "
+        "call acknowledge() once of what apply_changes gives for this target and stream.",
+    )
+
+
+def _in_numbers(rows: pa.Table, old: Progress | None, batch: BatchInfo) -> pa.Table:
+    """In a loop without a query nobody but the target keeps the epoch: it rises here when the source is another one."""
+    source = batch.source
+    if old is not None and bool(source) != bool(old.source) and not pc.any(_is_read(rows)).as_py():
+        _check_log(rows, old, batch)
+    if old is None or not source:
+        return rows
+    epoch = old.txn >> _EPOCH_SHIFT
+    if old.source and source != old.source:
+        rows = _not_done(rows, old, batch.start)
+        epoch += 1
+    if epoch >= _EPOCHS:
+        raise StreamMismatchError(
+            f"the source was another one {epoch} times, which is more than can be numbered",
+            remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
+        )
+    txn = pc.bit_wise_or(pc.bit_wise_and(rows["_txn"], (1 << _EPOCH_SHIFT) - 1), epoch << _EPOCH_SHIFT)
+    return rows.set_column(rows.column_names.index("_txn"), "_txn", txn)
+
+
+def _check_log(rows: pa.Table, old: Progress, batch: BatchInfo) -> None:
+    """Where a loop goes on for a query, or the other way round, GTIDs tell whether the numbers of both are of one log."""
+    last, is_one = old.txn, True
+    if old.position:
+        done = Position.from_text(old.position).gtid_set
+        if done:
+            held = [gtid for gtid in pc.unique(rows["_gtid"]).to_pylist() if _holds(done, gtid)]
+            is_new = pc.invert(pc.is_in(rows["_gtid"], pa.array(held, pa.string())))
+            differs = pc.and_(pc.not_equal(is_new, _behind(rows, old)), pc.not_equal(rows["_txn"], last))
+            is_one = not pc.any(differs).as_py()
+    elif batch.source and old.gtid in gtids.from_text(old.gtids):
+        last &= (1 << _EPOCH_SHIFT) - 1
+        for position in (batch.start, batch.end):
+            if position is not None and position.journal and position.gtid:
+                is_behind = pack_txn(0, position.journal, position.offset) > last
+                is_one = is_one and is_behind == _holds(position.gtid_set, old.gtid)
+    same = rows["_txn"].filter(pc.is_in(rows["_gtid"], pa.array([old.gtid])))
+    if not is_one or pc.any(pc.not_equal(same, last)).as_py():
+        raise StreamMismatchError(
+            "a query and a loop without one have not read the same server: what of the one's changes was applied by the other "
+            "cannot be told by their numbers",
+            remedy="Let the same server be read, or empty the target together with its progress (drop the table) and take a "
+            "snapshot.",
+        )
+
+
+def _not_done(rows: pa.Table, old: Progress, start: Position | None) -> pa.Table:
+    """What of another source's changes is not in the target: all, where the batch begins behind it; else by GTID."""
+    done = Position.from_text(old.position) if old.position else None
+    if done is not None and start is not None:
+        if start == done or done.precedes(start):
+            return rows
+        if done.gtid and not done.row:
+            held = done.gtid_set
+            mine = [gtid for gtid in pc.unique(rows["_gtid"]).to_pylist() if not _holds(held, gtid)]
+            return rows.filter(pc.is_in(rows["_gtid"], pa.array(mine, pa.string())))
+    raise StreamMismatchError(
+        "the source has become another one, and which of its changes are in the target already cannot be told",
+        remedy="Use servers with GTIDs; empty the target together with its progress (drop the table) and take a snapshot.",
+    )
+
+
+def _holds(done: GtidSet, gtid: str) -> bool:
+    try:
+        return bool(parse_gtid_set(gtid) <= done)
+    except (ConfigError, TypeError) as error:
+        raise StreamMismatchError(
+            "a transaction of the new source has no GTID as the old one's had",
+            remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
+        ) from error
+
+
+def _where(txn: int, ord: int) -> str:
+    epoch, number, offset = txn >> _EPOCH_SHIFT, txn >> 36 & (1 << 22) - 1, txn & (1 << 36) - 1
+    return f"log {number}, offset {offset}, row {ord}" + (f", epoch {epoch}" if epoch else "")
+
+
+# -- types ---------------------------------------------------------------------------------------------------------------
+
+
+def _stored_type(kind: pa.DataType, durations: bool) -> pa.DataType:
+    if pa.types.is_duration(kind):
+        return pa.duration("us") if durations else pa.int64()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_stored_type(field.type, durations)) for field in kind])
+    return kind
+
+
+def _as_stored(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if pa.types.is_duration(array.type):
+        return array.cast(pa.duration("us")).cast(kind)
+    if not pa.types.is_struct(kind):
+        return array.cast(kind)
+    fields = [_as_stored(array.field(number), kind.field(number).type) for number in range(kind.num_fields)]
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
