@@ -26,6 +26,7 @@ def register(
     """Export one instance, several, or all that a server has at each scrape; gives the collector that was registered.
 
     Args:
+        instances: what to export; of a server each instance that it has at the scrape.
         registry: a ``prometheus_client.CollectorRegistry``; None: the process's own.
         source_timeout: at each scrape ask each source for the end of its log, for so many seconds at most. Without it
             ``canal_instance_lag_bytes`` and ``canal_instance_lag_transactions`` are not exported.

@@ -25,9 +25,10 @@ def options(commands: Any) -> None:
     release = actions.add_parser("release", help="let another process take a destination over")
     for command in (status, release):
         command.add_argument("hosts", metavar="ZK_HOSTS", help="members of ZooKeeper, as zk1:2181,zk2:2181,zk3:2181")
-        command.add_argument("destination", metavar="DESTINATION", nargs="?" if command is status else None)
+        command.add_argument("destination", metavar="DESTINATION", nargs="?" if command is status else None, help="its name")
         command.add_argument("--root", default=ROOT, help=f"where the tree begins (default: {ROOT})")
-        command.add_argument("--timeout", type=float, default=10.0 if command is status else 60.0, metavar="SECONDS")
+        seconds = 10.0 if command is status else 60.0
+        command.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help="how long to wait")
         command.add_argument("--verbose", action="store_true", help="log what the library does")
         command.epilog = "Credentials come from CANAL_ZOOKEEPER_AUTH, such as digest:user:password."
     status.add_argument("--json", action="store_true", help="a JSON array of destinations")

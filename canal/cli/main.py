@@ -18,7 +18,7 @@ from canal.cli.terminal import VisibleFormatter, visible
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     handler = logging.StreamHandler()
     handler.setFormatter(VisibleFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=logging.DEBUG if options.verbose else logging.WARNING, handlers=[handler])
@@ -34,11 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="canal", description="Changes of a MySQL or MariaDB server, as they happen.")
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    made = argparse.ArgumentParser(prog="canal", description="Changes of a MySQL or MariaDB server, as they happen.")
     build = "compiled" if canal.compiled else "interpreted"
-    parser.add_argument("--version", action="version", version=f"canal {canal.__version__} ({build})")
-    commands = parser.add_subparsers(dest="command", required=True)
+    made.add_argument("--version", action="version", version=f"canal {canal.__version__} ({build})")
+    commands = made.add_subparsers(dest="command", required=True)
     for command in (tail, run, check, ha, top):
         command.options(commands)
-    return parser
+    return made

@@ -36,8 +36,9 @@ def options(commands: Any) -> None:
     )
     tail.add_argument("source", help="mysql://user[:password]@host[:port]/[?ssl_mode=…], a binlog file, or a directory")
     tail.add_argument(
-        "--schema", help="of files that do not name their columns: a file of CREATE TABLE statements, or mysql://… to ask"
-    )
+        "--schema", metavar="FILE_OR_URL",
+        help="of files that do not name their columns: a file of CREATE TABLE statements, or mysql://… to ask",
+    )  # fmt: skip
     tail.add_argument(
         "--lower-case-table-names", type=int, choices=(0, 1, 2), help="the setting of the server that wrote the files"
     )
