@@ -66,6 +66,9 @@ class Statement:
     xid: str = ""
     #: The name of SAVEPOINT and ROLLBACK TO, in lower case, which is how they compare.
     savepoint: str = ""
+    #: Its transaction took the statement back by ROLLBACK, ROLLBACK TO or XA ROLLBACK: only what it changed in tables without
+    #: transactions stays.
+    rolled_back: bool = False
     #: XA COMMIT … ONE PHASE.
     one_phase: bool = False
     #: OPTIMIZE TABLE: tables whose rows stay; MariaDB makes a table of InnoDB anew, as ALTER TABLE … FORCE does.

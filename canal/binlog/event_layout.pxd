@@ -28,6 +28,7 @@ cdef enum:
     QUERY_STATUS = 32
     LOAD_STATUS = 45
     ROWS_QUERY_TEXT = 20
+    GTID_FLAGS = 19
     GTID_SOURCE = 20
     GTID_NUMBER = 36
     GTID_CLOCK = 44

@@ -43,7 +43,8 @@ QUERY_STATUS = 32
 LOAD_STATUS = 45
 # ROWS_QUERY: the text, behind a byte that cannot hold its length.
 ROWS_QUERY_TEXT = 20
-# GTID: UUID, number, which clock, its two numbers, their end.
+# GTID: flags, UUID, number, which clock, its two numbers, their end.
+GTID_FLAGS = 19
 GTID_SOURCE = 20
 GTID_NUMBER = 36
 GTID_CLOCK = 44

@@ -80,6 +80,10 @@ RELAY_LOG_F = 0x40
 #: Who does not know the event may pass it over.
 IGNORABLE_F = 0x80
 
+# Flags of a GTID or ANONYMOUS_GTID of MySQL.
+#: The transaction may have statements beside rows; up to MySQL 5.7.18 it says nothing.
+FL_MAY_HAVE_STATEMENTS = 0x01
+
 # Flags of a MARIADB_GTID.
 FL_STANDALONE = 0x01
 FL_GROUP_COMMIT_ID = 0x02

@@ -44,7 +44,7 @@ from canal.parse.follower import SchemaFollower
 from canal.parse.locate import Locator
 from canal.parse.log.continuity import Continuity, opened
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.log.prepared import read_again
+from canal.parse.log.prepared import look_ahead, read_again
 from canal.parse.options import Owner, ParserOptions
 from canal.parse.progress import Progress
 from canal.parse.schema.cascades import CascadeWatch
@@ -116,6 +116,7 @@ class ParserRun:
         self.decoder = self._follower.decoder = BinlogDecoder(
             self._resolver.resolve, self._classify, self._wants, self._table_changed, self._deliver,
             options.piece_bytes, options.piece_entries, self._read_again, options.inflated_bytes,
+            lambda journal, offset: look_ahead(self.link.connection, journal, offset, options.inflated_bytes),
         )  # fmt: skip
         self.decoder.destination = self._resolver.destination = destination
         self.progress = Progress(lambda: self.link.teller, self.decoder, self.alarms, options.backoff[1])

@@ -1035,9 +1035,9 @@ def query_body(thread: int, schema: str, status: bytes, sql: bytes) -> bytes:
     return struct.pack("<IIBHH", thread, 0, len(name), 0, len(status)) + status + name + b"\0" + sql
 
 
-def tagged_gtid_body(source: bytes, tag: str, number: int, sequence: int) -> bytes:
+def tagged_gtid_body(source: bytes, tag: str, number: int, sequence: int, statement: bool = False) -> bytes:
     """The body of a MySQL 8.3 GTID_TAGGED event, without the fields that tell times, versions and lengths."""
-    parts = [(0, variable(0)), (1, b"".join(map(variable, source))), (2, variable(number << 1))]
+    parts = [(0, variable(int(statement))), (1, b"".join(map(variable, source))), (2, variable(number << 1))]
     parts += [(3, variable(len(tag)) + tag.encode("ascii")), (4, variable((sequence - 1) << 1)), (5, variable(sequence << 1))]
     fields = b"".join(variable(number) + value for number, value in parts)
     return variable(1) + variable(len(fields) + 3) + variable(0) + fields

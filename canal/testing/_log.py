@@ -79,6 +79,14 @@ class Piece:
     body: bytes
     flags: int = 0
 
+    @property
+    def has_statement(self) -> bool:
+        """Whether a server's GTID event counts it as a statement."""
+        if self.kind != QUERY:
+            return self.kind == QUERY_COMPRESSED
+        status, schema = int.from_bytes(self.body[11:13], "little"), self.body[8]
+        return not self.body[14 + status + schema :].startswith((b"BEGIN", b"COMMIT", b"SAVEPOINT"))
+
 
 class Setup(Protocol):
     """What a log needs to know of the server that writes it."""
@@ -318,12 +326,13 @@ class FakeLog:
         now = self._setup.clock()
         with_gtid = self._next_gtid(gtid)
         self._sequence += 1
+        has_statements = standalone or any(piece.has_statement for piece in pieces)
         if self._setup.compression in ("zstd", "none") and transactional and not standalone:
             pieces = [self._payload(pieces, now)]
         if self._setup.is_old:
             head = None
         elif self._setup.flavor == "mysql":
-            head = self._mysql_gtid(with_gtid, pieces, now, statement=standalone)
+            head = self._mysql_gtid(with_gtid, pieces, now, statement=has_statements)
         else:
             flags = FL_STANDALONE if standalone else 0
             flags |= FL_DDL if is_ddl else FL_TRANSACTIONAL if transactional and not standalone else 0
@@ -388,7 +397,7 @@ class FakeLog:
         source, number = gtid or ("0" * 32, 0)
         uuid, _, tag = source.partition(":")
         if tag:
-            return Piece(GTID_TAGGED, _encode.tagged_gtid_body(uuids.UUID(uuid).bytes, tag, number, self._sequence))
+            return Piece(GTID_TAGGED, _encode.tagged_gtid_body(uuids.UUID(uuid).bytes, tag, number, self._sequence, statement))
         body = _encode.mysql_gtid_body(
             uuids.UUID(uuid).bytes, number, ddl=statement, last_committed=self._sequence - 1, sequence=self._sequence,
             micros=int(now * 1_000_000), length=length - (0 if self._setup.checksum else 4), version=80400,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
+import pymysql
 import pytest
 
 import canal
@@ -275,6 +277,27 @@ def test_savepoints_and_mixed_engines_give_what_the_tables_hold(own_server: Thro
             cursor.execute(f"SELECT * FROM x.{table}")
             expected += [("INSERT", *row) for row in cursor.fetchall()]
     assert sorted(reader.read(len(expected)), key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.every_line
+def test_large_transactions_deliver_only_what_the_tables_hold(own_server: ThrowawayServer) -> None:
+    """A temporary table that is made or dropped within a transaction makes servers log ROLLBACK."""
+    server = own_server
+    make_tables(server)
+    reader = Reader(server, "earliest", store_entries=16)
+    one = session(server)
+    for number, end in ((100, "COMMIT"), (200, "ROLLBACK")):
+        do(one, f"CREATE TEMPORARY TABLE x.early{number} (id INT)", "BEGIN", f"INSERT INTO x.t VALUES ({number}, '')")
+        do(one, "SAVEPOINT a", *[f"INSERT INTO x.t VALUES ({number + row}, '')" for row in range(1, 30)])
+        for statement in (f"DROP TEMPORARY TABLE x.early{number}", f"CREATE TEMPORARY TABLE x.late{number} (id INT)"):
+            with contextlib.suppress(pymysql.err.OperationalError):  # some refuse it with GTIDs on
+                do(one, statement)
+        do(one, "ROLLBACK TO a", *[f"INSERT INTO x.t VALUES ({number + row}, '')" for row in range(30, 50)], end)
+    do(one, "INSERT INTO x.t VALUES (300, '')")
+
+    expected = [("INSERT", *row) for row in server.query("SELECT id, note FROM x.t")]
+    assert len(expected) == 22
+    assert reader.read(22) == expected
 
 
 def test_tagged_gtids_of_a_server(mysql_server: ThrowawayServer) -> None:

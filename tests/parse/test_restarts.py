@@ -81,6 +81,16 @@ def made(flavor: Any, **log: Any) -> FakeBinlog:
         for _ in range(25):
             orders.insert(*rows(2))
             hidden.insert(*rows(1))
+    for end in ("XID", "ROLLBACK"):
+        with fake.transaction(end=end) as transaction:
+            for number in range(22):
+                orders.insert(*rows(2))
+                if number in (2, 5, 8, 14):
+                    transaction.query(f"SAVEPOINT s{number}")
+                if number in (7, 12):
+                    transaction.query("ROLLBACK TO s5")
+                if number == 11:
+                    transaction.query("INSERT INTO orders VALUES (0, 'not undone')", "shop")
     fake.xa_commit("b")
     fake.xa_rollback("gone")
     xa("left")

@@ -53,7 +53,7 @@ def read(events: list[bytes], flavor: str, row: int = 0, **limits: int) -> Itera
     decoder = new_decoder(read_again=again, **limits)
     start = canal.Position(journal="binlog.000001", offset=4, row=row)
     decoder.reset(start, flavor, "", parse_gtid_set("", flavor))  # type: ignore[arg-type]
-    replay = decoder.replay(lambda entries: None)
+    replay = decoder.replay(PreparedXa("", "", 0), lambda entries: None)
     found: list[PreparedXa] = []
     for event in events:
         yield walked(decoder, [event])

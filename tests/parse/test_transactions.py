@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
+import sys
 import zlib
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import canal
 from canal.parse.log.events import parse_tagged_gtid, parse_xa_prepare
+from canal.parse.log.prepared import look_ahead, read_again
 from canal.parse.log.scan import TransactionScan
 from canal.testing import FakeBinlog, _encode
+from canal.testing._tables import FakeTable, FakeTransaction
 from tests.support.instances import instance_of
 from tests.support.parsing import chained, decoded, everything, started
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def rolled_back(entries: list[canal.Entry]) -> list[str]:
+    return [entry.sql for entry in entries if entry.statement is not None and entry.sql and entry.statement.rolled_back]
+
+
+def changes(entries: list[canal.Entry]) -> list[Any]:
+    return [entry.row_change.sql or entry.rows[0].after["id"] for entry in entries if entry.table or entry.sql]
+
+
+def side_reads(fake: FakeBinlog) -> dict[str, Any]:
+    """What a decoder needs to read the log by the side."""
+    connection = fake.connect()
+    return {
+        "look_ahead": lambda journal, offset: look_ahead(connection, journal, offset, 1 << 20),
+        "read_again": lambda wanted, offset: read_again(connection, wanted, canal.Position(offset=offset)),
+    }
 
 
 def ids(events: list[bytes], **options: Any) -> list[int]:
@@ -70,7 +92,7 @@ def test_a_savepoint_that_was_never_set_is_an_error() -> None:
 
 def test_savepoints_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """RELEASE SAVEPOINT is not in the log; one that is set again is the newest."""
-    monkeypatch.setattr(canal.parse.log.statements, "_MOST_SAVEPOINTS", 3)
+    monkeypatch.setattr(canal.parse.log.assembly, "_MOST_SAVEPOINTS", 3)
     for target, expected in (("s3", [0, 1, 2, 3, 7]), ("again", [0, 1, 2, 3, 4, 5, 7]), ("s2", None)):
         fake = FakeBinlog(flavor="mariadb")
         table = fake.table("shop", "orders", "id INT")
@@ -99,6 +121,7 @@ def test_a_statement_of_a_rolled_back_transaction_is_delivered() -> None:
         transaction.query("INSERT INTO log VALUES (1)", "shop")
     kinds = [(entry.event_type.name, entry.row_change.sql) for entry in decoded(fake.events())[1:-1]]
     assert kinds == [("INSERT", "INSERT INTO log VALUES (1)")]
+    assert rolled_back(decoded(fake.events())) == ["INSERT INTO log VALUES (1)"]
 
 
 @pytest.mark.parametrize("end", ["ROLLBACK", "XID"])
@@ -119,9 +142,6 @@ def test_resuming_behind_a_statement_among_rows_that_are_taken_back(end: str) ->
     table.insert({"id": 6})
     fake.end()
 
-    def changes(entries: list[canal.Entry]) -> list[Any]:
-        return [entry.row_change.sql or entry.rows[0].after["id"] for entry in entries if entry.table or entry.sql]
-
     with started(fake) as instance:
         instance.subscribe()
         entries = everything(instance)
@@ -138,8 +158,107 @@ def test_resuming_behind_a_statement_among_rows_that_are_taken_back(end: str) ->
         assert set(found[: len(found) - len(rest)]) <= set(before) & set(logged), "no row comes twice"
 
 
+class Reference:
+    """What a transaction leaves, by the rules of SAVEPOINT and ROLLBACK alone."""
+
+    def __init__(self, transaction: FakeTransaction, table: FakeTable, log: FakeTable) -> None:
+        self._transaction, self._table, self._log = transaction, table, log
+        self._numbers = itertools.count(1)
+        self._savepoints: dict[str, int] = {}
+        self.left: list[Any] = []
+        self.rolled_back: set[str] = set()
+
+    def insert(self) -> None:
+        number = next(self._numbers)
+        self._table.insert({"id": number})
+        self.left.append(number)
+
+    def insert_filtered(self) -> None:
+        self._log.insert({"id": next(self._numbers)})
+
+    def statement(self) -> None:
+        sql = f"INSERT INTO orders VALUES ({next(self._numbers)})"
+        self._transaction.query(sql, "shop")
+        self.left.append(sql)
+
+    def savepoint(self, name: str) -> None:
+        self._transaction.query(f"SAVEPOINT {name}")
+        self._savepoints.pop(name, None)
+        self._savepoints[name] = len(self.left)
+
+    def roll_back(self, name: str) -> None:
+        if name in self._savepoints:
+            self._transaction.query(f"ROLLBACK TO {name}")
+            self._undo(self._savepoints[name])
+            names = list(self._savepoints)
+            for later in names[names.index(name) + 1 :]:
+                del self._savepoints[later]
+
+    def _undo(self, kept: int) -> None:
+        self.left[kept:] = [one for one in self.left[kept:] if isinstance(one, str)]
+        self.rolled_back.update(self.left[kept:])
+
+    def end(self, how: str) -> None:
+        if how == "ROLLBACK":
+            self._undo(0)
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("insert")), st.tuples(st.just("insert")), st.tuples(st.just("insert_filtered")),
+    st.tuples(st.just("statement")), st.tuples(st.just("savepoint"), st.sampled_from("abc")),
+    st.tuples(st.just("roll_back"), st.sampled_from("abc")),
+)  # fmt: skip
+
+
+@given(st.sampled_from(["mysql", "mariadb"]), st.sampled_from(["XID", "ROLLBACK"]), st.lists(STEPS, max_size=40))
+def test_transaction_larger_than_a_piece_delivers_only_what_stays(flavor: Any, end: Any, steps: list[tuple[str, ...]]) -> None:
+    fake = FakeBinlog(flavor=flavor)
+    table, log = fake.table("shop", "orders", "id INT"), fake.table("shop", "log", "id INT")
+    with fake.transaction(end=end) as transaction:
+        reference = Reference(transaction, table, log)
+        reference.insert()
+        for name, *arguments in steps:
+            getattr(reference, name)(*arguments)
+        reference.end(end)
+    fake.end()
+
+    def found(events: list[bytes], row: int, **options: Any) -> list[canal.Entry]:
+        start = canal.Position(journal="binlog.000001", offset=4, row=row)
+        return decoded(events, start, flavor=flavor, tables=r"shop\.orders", **options)
+
+    options = side_reads(fake)
+    for pieces in (3, 7):
+        entries = found(fake.events(), 0, piece_entries=pieces, **options)
+        assert changes(entries) == reference.left
+        assert set(rolled_back(entries)) == reference.rolled_back
+        for stop, entry in enumerate(entries):
+            if not entry.is_end and entry.entry_type == canal.EntryType.ROWDATA:
+                rest = changes(found(fake.events(), entry.own_position.row, piece_entries=pieces, **options))
+                known, left = changes(entries[: stop + 1]), changes(entries[stop + 1 :])
+                assert rest[len(rest) - len(left) :] == left
+                assert all(isinstance(one, str) for one in rest[: len(rest) - len(left)]), "no row comes twice"
+                assert set(rest[: len(rest) - len(left)]) <= set(known)
+
+
+def test_transaction_that_is_not_whole_in_the_log_is_read_again() -> None:
+    fake = FakeBinlog(flavor="mariadb")
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction():
+        for number in range(10):
+            table.insert({"id": number})
+    events = fake.events()
+    out: list[canal.Entry] = []
+    seen = iter([[(0, sys.maxsize)]])  # what a look ahead finds of a file that another program still writes
+
+    with pytest.raises(canal.ConnectionLostError, match="not whole in the log"):
+        decoded(events, flavor="mariadb", piece_entries=4, look_ahead=lambda *_: next(seen), out=out)
+    assert changes(out) == []
+    assert len(fake.events()) == len(events)
+
+
 @pytest.mark.parametrize("sql", ["ROLLBACK", "ROLLBACK TO s"])
 def test_rows_that_are_delivered_cannot_be_taken_back(sql: str) -> None:
+    """A source that cannot be read by the side."""
     fake = FakeBinlog()
     table = fake.table("shop", "orders", "id INT")
     with fake.transaction(end="ROLLBACK" if sql == "ROLLBACK" else "XID") as transaction:
@@ -181,20 +300,82 @@ def test_an_xa_transaction_of_statements_that_is_rolled_back_before_it_is_prepar
         transaction.query("INSERT INTO log VALUES (1)", "shop")
         transaction.query("XA END X'61',X'',1")
         transaction.query("XA ROLLBACK X'61',X'',1")
-    events = [event for event in fake.events() if b"COMMIT" not in event]
+    events = [event for event in fake.events() if b"COMMIT" not in event and b"BEGIN" not in event]
     scan = TransactionScan()
     for event in events:
         scan.feed(event)
     assert scan.boundary.gtid == fake.executed
-    if large:
-        with pytest.raises(canal.SourceError, match="too large to be held"):
-            decoded(events, piece_entries=4)
-    else:
-        entries = decoded(events)
-        assert [(entry.entry_type.name, entry.row_change.sql) for entry in entries] == [
-            ("TRANSACTIONBEGIN", ""), ("ROWDATA", "INSERT INTO log VALUES (1)"), ("TRANSACTIONEND", "")
-        ]  # fmt: skip
-        assert entries[-1].position.xa == ()
+    options = {"read_again": lambda wanted, offset: iter(events), "look_ahead": lambda journal, offset: [(0, 12)]}
+    entries = decoded(events, piece_entries=4 if large else 100, **options)
+    assert [(entry.entry_type.name, entry.row_change.sql) for entry in entries] == [
+        ("TRANSACTIONBEGIN", ""), ("ROWDATA", "INSERT INTO log VALUES (1)"), ("TRANSACTIONEND", "")
+    ]  # fmt: skip
+    assert entries[-1].position.xa == ()
+    assert entries[-1].transaction.row_count == (11 if large else 2)
+
+
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("size", [1, 10])
+def test_statements_of_a_prepared_xa_transaction_are_delivered_when_it_is_rolled_back(flavor: Any, size: int) -> None:
+    """They may have changed a table without transactions."""
+    fake = FakeBinlog(flavor=flavor)
+    table = fake.table("shop", "orders", "id INT")
+    for name in ("first", "second"):
+        with fake.transaction(xa=name) as transaction:
+            for number in range(size):
+                table.insert({"id": number})
+            transaction.query(f"INSERT INTO log VALUES ('{name}')", "shop")
+            table.insert({"id": 100})
+    table.insert({"id": 200})
+    fake.xa_rollback("second")
+    fake.xa_rollback("first")
+    fake.end()
+    expected = [200, "INSERT INTO log VALUES ('second')", "INSERT INTO log VALUES ('first')"]
+
+    with started(fake, store_entries=16) as instance:
+        instance.subscribe()
+        entries = everything(instance)
+    assert changes(entries) == expected
+    assert rolled_back(entries) == expected[1:]
+    for stop, entry in enumerate(entries):
+        if entry.is_end:
+            with started(fake, start=entry.position, store_entries=16) as instance:
+                instance.subscribe()
+                assert changes(everything(instance)) == changes(entries[stop + 1 :])
+
+
+def test_xa_transaction_that_is_rolled_back_and_cannot_be_read_again_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction(xa="gone"):
+        table.insert({"id": 1})
+    second = fake.rotate()
+    between = fake.position
+    fake.xa_rollback("gone")
+    table.insert({"id": 2})
+    fake.end()
+    prepared = decoded(fake.events())[1].position
+    assert [one.journal for one in prepared.xa] == ["binlog.000001"]
+    fake.purge(second)
+
+    with started(fake, start=attrs.evolve(between, xa=prepared.xa)) as instance:
+        instance.subscribe()
+        assert changes(everything(instance)) == [2]
+    assert "is rolled back, and it cannot be read again" in caplog.text
+
+
+def test_rows_of_a_large_xa_transaction_that_are_taken_back_are_not_delivered() -> None:
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", "id INT")
+    with fake.transaction(xa="large") as transaction:
+        table.insert({"id": 1})
+        transaction.query("SAVEPOINT s")
+        for number in range(10):
+            table.insert({"id": 10 + number})
+        transaction.query("ROLLBACK TO s")
+        table.insert({"id": 2})
+    fake.xa_commit("large")
+    assert changes(decoded(fake.events(), piece_entries=4, **side_reads(fake))) == [1, 2]
 
 
 # -- LOAD DATA (T47) -----------------------------------------------------------------------------------------------------
@@ -269,14 +450,17 @@ def test_tagged_gtids_are_followed() -> None:
         assert found == list(range(stop + 1, 6))
 
 
-@given(st.binary(min_size=16, max_size=16), st.from_regex("[a-z_][a-z0-9_]{0,31}", fullmatch=True), st.integers(1, 2**63 - 2))
-def test_a_tagged_gtid_event_is_read_at_any_number(source: bytes, tag: str, number: int) -> None:
-    body = bytes(19) + _encode.tagged_gtid_body(source, tag, number, 1)
-    text, found = parse_tagged_gtid(body, len(body))
-    assert (text.replace("-", ""), found) == (f"{source.hex()}:{tag}", number)
+@given(
+    st.binary(min_size=16, max_size=16), st.from_regex("[a-z_][a-z0-9_]{0,31}", fullmatch=True), st.integers(1, 2**63 - 2),
+    st.booleans(),
+)  # fmt: skip
+def test_a_tagged_gtid_event_is_read_at_any_number(source: bytes, tag: str, number: int, statement: bool) -> None:
+    body = bytes(19) + _encode.tagged_gtid_body(source, tag, number, 1, statement)
+    text, found, flags = parse_tagged_gtid(body, len(body))
+    assert (text.replace("-", ""), found, flags) == (f"{source.hex()}:{tag}", number, statement)
     for end in range(19, len(body)):
         try:
-            assert parse_tagged_gtid(body, end) == (text, number)  # what is behind the tag does not matter
+            assert parse_tagged_gtid(body, end) == (text, number, flags)  # what is behind the tag does not matter
         except canal.DecodeError:
             pass
 

@@ -240,7 +240,7 @@ def test_stop_does_not_wait_for_a_server_that_sends_no_rows_again():
         instance.subscribe()
         binlog.stall_after(3, 60.0)  # behind the GTID and XA COMMIT, which make it ask for the rows, and one event of those
         binlog.xa_commit("x")
-        until(lambda: not binlog._faults and is_in("_commit", "canal-xa-parse"))
+        until(lambda: not binlog._faults and is_in("_read_log", "canal-xa-parse"))
         begun = time.monotonic()
         instance.stop()
         assert time.monotonic() - begun < 20

@@ -174,8 +174,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_xa.py::test_rows_come_at_commit_and_never_after_rollback",
     ),
     _mutant(
-        "rows behind a savepoint stay", "parse/log/statements.py", "    _undo(decoder, txn, *savepoint)",
-        "    pass", "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
+        "rows behind a savepoint stay", "parse/log/assembly.py", "            self._leave_out_rows(ordinal, row)",
+        "            pass", "parse/test_transactions.py::test_rows_behind_a_savepoint_are_taken_back",
+    ),
+    _mutant(
+        "a large transaction is not looked through", "parse/log/assembly.py", "if self.may_undo and self._look_ahead",
+        "if False and self._look_ahead",
+        "parse/test_transactions.py::test_transaction_larger_than_a_piece_delivers_only_what_stays",
     ),
     _mutant(
         "a checksum is not verified", "parse/log/decoder.py",

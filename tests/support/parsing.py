@@ -32,12 +32,13 @@ def order(number: int, note: str | None = "é") -> dict[str, Any]:
 
 
 def decoded(
-    events: list[bytes], position: canal.Position | None = None, *, flavor: str = "mysql", tables: str = "", **limits: int
-) -> list[canal.Entry]:
-    """Entries of raw events, through the decoder alone."""
-    out: list[canal.Entry] = []
+    events: list[bytes], position: canal.Position | None = None, *, flavor: str = "mysql", tables: str = "",
+    out: list[canal.Entry] | None = None, **options: Any,
+) -> list[canal.Entry]:  # fmt: skip
+    """Entries of raw events, through the decoder alone; ``out`` has them after an error too."""
+    out = [] if out is None else out
     resolver = TableResolver(lambda raw: None, TableFilter(tables), FieldFilter(), datetime.UTC)
-    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, lambda *_: None, out.extend, **limits)
+    decoder = BinlogDecoder(resolver.resolve, classify, resolver.wants, lambda *_: None, out.extend, **options)
     start = position or canal.Position(journal="binlog.000001", offset=4)
     executed = parse_gtid_set(start.gtid, flavor) if start.gtid else None  # type: ignore[arg-type]
     decoder.reset(start, flavor, "", executed)

@@ -5,11 +5,11 @@ from canal.parse.log.gtid_run cimport GtidRun
 from canal.parse.log.tape cimport Tape
 from canal.rows cimport wire
 
-cdef object _BEGIN, _END, _QUERY
+cdef object _BEGIN, _END, _ROWDATA, _QUERY
 
 @cython.final
 cdef class Assembly:
-    cdef object _deliver, _continuity, _xa_mark
+    cdef object _deliver, _look_ahead, _continuity, _xa_mark
     cdef readonly long long piece_bytes
     cdef readonly Py_ssize_t piece_entries
     cdef str _source, _skip_gtid
@@ -24,8 +24,11 @@ cdef class Assembly:
     cdef readonly dict savepoints
     cdef public tuple prepared
     cdef public list known
-    cdef public bint leaves_out, is_doubtful, is_replay, in_xa, released
+    cdef public bint leaves_out, is_doubtful, is_replay, may_undo, in_xa, released
     cdef readonly bint is_skipping
+    cdef readonly list undone
+    cdef public list taken_back
+    cdef readonly long long undone_row
     cdef public long long part, ordinal, transaction_count, timestamp
     cdef readonly long long skip
 
@@ -40,6 +43,14 @@ cdef class Assembly:
     cpdef add(self, Entry entry)
     @cython.locals(entry=Entry)
     cdef _hand_piece(self)
+    cdef _relieve(self)
+    cpdef set_savepoint(self, str name)
+    @cython.locals(txn=Transaction)
+    cpdef undo(self, savepoint)
+    cdef _begin_undone(self, object found)
+    cpdef mark_undone(self, Entry entry, long long row)
+    @cython.locals(entry=Entry, kept=list)
+    cdef _leave_out_rows(self, long long ordinal, long long row)
     cpdef let_go(self)
     cpdef keep(self, list entries)
     @cython.locals(txn=Transaction, entry=Entry)

@@ -6,10 +6,14 @@ large to wait for its end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Callable
 
+import attrs
+
 from canal.binlog import event_layout as layout
-from canal.errors import DecodeError, LostReason, PositionLostError
+from canal.binlog.event_types import QUERY
+from canal.errors import ConnectionLostError, DecodeError, LostReason, PositionLostError, SourceError
 from canal.model import Entry, EntryType, EventType, Transaction, new_entry, new_transaction
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.gtid_run import GtidRun
@@ -19,7 +23,14 @@ from canal.rows import wire
 
 _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND
+_ROWDATA = EntryType.ROWDATA
 _QUERY = EventType.QUERY
+#: RELEASE SAVEPOINT is not in the log, so savepoints never end; we keep this many of a transaction.
+_MOST_SAVEPOINTS = 100_000
+
+#: Ordinals of the first entry and behind the last one, ascending, of each range of a transaction that it takes back later.
+#: None: the source cannot be read by the side.
+LookAhead = Callable[[str, int], Sequence[tuple[int, int]] | None]
 
 
 class Assembly:
@@ -28,6 +39,7 @@ class Assembly:
     Args:
         deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
         piece_bytes, piece_entries: a transaction beyond either is handed out in pieces.
+        look_ahead: returns which entries of a transaction it takes back later, as ``BinlogDecoder`` accepts it.
 
     Attributes:
         txn: the open transaction; None: between two.
@@ -39,20 +51,28 @@ class Assembly:
         is_skipping: that is so of the open transaction, or of the next one.
         in_xa: its end may be XA PREPARE, so no piece of it goes out before.
         released: it is an XA transaction that was too large to be held: its rows are read again when it is committed.
+        may_undo: the transaction may take back rows later, by ROLLBACK or ROLLBACK TO, as far as its GTID event says.
+        undone: first and last ordinal + 1 of each range of entries that it takes back later; None: unknown.
+        taken_back: of a look ahead itself: the ranges so far.
+        undone_row: the row count at which the present one of these ranges began; -1 outside of them.
         prepared: XA transactions that wait for their decision.
         known: (domain, server id, number): done up to these, but the source may send them (MariaDB).
         leaves_out: transactions have come that are done.
         timestamp: of the last transaction, in seconds.
     """
 
-    def __init__(self, deliver: Callable[[list[Entry]], None], piece_bytes: int, piece_entries: int) -> None:
+    def __init__(
+        self, deliver: Callable[[list[Entry]], None], piece_bytes: int, piece_entries: int, look_ahead: LookAhead | None = None
+    ) -> None:
         self._deliver = deliver
+        self._look_ahead = look_ahead
         self.piece_bytes = piece_bytes
         self.piece_entries = piece_entries
         self.run = GtidRun()
+        self.taken_back: list[tuple[int, int]] | None = None
         self.txn: Transaction | None = None
         self.tape: Tape | None = None
-        self.savepoints: dict[str, tuple[int, int, int]] = {}
+        self.savepoints: dict[str, tuple[int, int, int]] = {}  # ordinal, rows and piece of each
         self.is_replay = False
         self.transaction_count = 0
         self.timestamp = 0
@@ -82,6 +102,7 @@ class Assembly:
         self.is_skipping = position.row > 0
         self.ordinal = 0
         self._xa_mark = None
+        self.may_undo = True
         self.drop()
 
     # -- groups -------------------------------------------------------------------------------------------------------
@@ -93,6 +114,7 @@ class Assembly:
         if self.is_doubtful:
             self.is_doubtful = False
             self._continuity.check()
+        self.may_undo = True
         if self.run.begin(start, source, number):
             self._done_to = 0
             if self._continuity is not None and source is not None and not self.known:
@@ -159,16 +181,29 @@ class Assembly:
 
     def add(self, entry: Entry) -> None:
         """The next entry of the open transaction."""
+        if self.undone_row >= 0 and entry.table is not None:
+            self.ordinal += 1
+            return
         entry.ordinal = self.ordinal
         self.ordinal += 1
         entry.part = self.part
         self._out.append(entry)
         self.pending_bytes += entry.size
         if self.pending_bytes > self.piece_bytes or len(self._out) - self._open_at > self.piece_entries:
-            if self.in_xa and not self.is_replay:
-                self.let_go()
-            else:
-                self._hand_piece()
+            self._relieve()
+
+    def _relieve(self) -> None:
+        """The open transaction is too large to wait for its end."""
+        if self.in_xa and not self.is_replay:
+            self.let_go()
+            return
+        if self.may_undo and self._look_ahead is not None and self.txn is not None:
+            self.may_undo = False
+            found = self._look_ahead(self.txn.journal, self.txn.offset)
+            if found is not None:
+                self._begin_undone(found)
+        if self.pending_bytes > self.piece_bytes or len(self._out) - self._open_at > self.piece_entries:
+            self._hand_piece()
 
     def _hand_piece(self) -> None:
         """Give out the first part of a transaction that is too large to wait for its end."""
@@ -193,6 +228,86 @@ class Assembly:
         """The entries of the open transaction."""
         return self._out[self._open_at :]
 
+    # -- rows that are taken back -------------------------------------------------------------------------------------
+
+    def set_savepoint(self, name: str) -> None:
+        """Note where the rows begin that a ROLLBACK TO this name takes back."""
+        txn = self.txn
+        if txn is None:
+            return
+        self.savepoints.pop(name, None)  # set again it is the newest
+        self.savepoints[name] = (self.ordinal, txn.row_count, self.part)
+        if len(self.savepoints) > _MOST_SAVEPOINTS:
+            del self.savepoints[next(iter(self.savepoints))]
+        if self.undone and self.undone_row < 0 and self.undone[0][0] <= self.ordinal:
+            self.undone_row = txn.row_count
+
+    def undo(self, savepoint: str | None) -> int:
+        """Take back the rows of the open transaction after a savepoint, or all of them; return how many.
+
+        Rows of tables without transactions are in groups of their own, so all rows here are undone. Statements stay:
+        they may have changed such tables.
+        """
+        txn = self.txn
+        if txn is None:
+            return 0
+        found = (0, 0, 1 if self.is_skipping else 0) if savepoint is None else self.savepoints.get(savepoint)
+        if found is None:
+            raise DecodeError(
+                f"ROLLBACK TO {savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} has set",
+                event_type=QUERY, remedy="Nothing was skipped. Please report this with the log.",
+            )  # fmt: skip
+        ordinal, row, part = found
+        if self.taken_back is not None:
+            self.taken_back[:] = [one for one in self.taken_back if one[0] < ordinal]
+            self.taken_back.append((ordinal, self.ordinal))
+        elif self.undone and self.ordinal >= self.undone[0][1]:
+            del self.undone[0]
+            self.undone_row = -1
+        if self.released or txn.row_count == row:
+            return 0
+        if row < self.skip <= txn.row_count or (self.undone is None and part != self.part):
+            raise SourceError(
+                f"{txn!r} takes back rows that are delivered already",
+                remedy="Copy the tables that this transaction changed anew, and start behind it.",
+            )
+        if self.undone is None:
+            self._leave_out_rows(ordinal, row)
+        count = txn.row_count - row
+        txn.row_count += 1  # counts as a row: a cursor that is behind it differs from one behind the last row before it
+        txn.has_rows = self.part > 0 or _ROWDATA in [entry.entry_type for entry in self.pending]
+        return count
+
+    def _begin_undone(self, found: Sequence[tuple[int, int]]) -> None:
+        """Use what a look ahead has found: leave out the rows that are taken back, of the entries so far and of those to come."""
+        self.undone = [one for one in found if one[1] >= self.ordinal]  # the others are carried out
+        if not self.undone or self.undone[0][0] >= self.ordinal:
+            return
+        first = self.undone[0][0]
+        rows = [row for ordinal, row, _ in self.savepoints.values() if ordinal == first]
+        self.undone_row = min(rows) if rows else 0
+        self._leave_out_rows(first, self.undone_row)
+
+    def _leave_out_rows(self, ordinal: int, row: int) -> None:
+        """Drop the rows from an entry on that are not handed out, and keep the statements among them."""
+        kept = []
+        for entry in self.pending:
+            if entry.ordinal < ordinal or entry.table is None:
+                kept.append(entry)
+                if entry.ordinal >= ordinal:
+                    self.mark_undone(entry, row)
+            else:
+                self.pending_bytes -= entry.size
+        self.keep(kept)
+
+    def mark_undone(self, entry: Entry, row: int) -> None:
+        """Mark a statement that is taken back with the rows from this one on."""
+        entry.first_row = max(row, self.skip)  # a cursor behind it does not say that the rows before it were delivered
+        if entry.statement is not None:
+            entry.statement = attrs.evolve(entry.statement, rolled_back=True)
+
+    # -- ends -----------------------------------------------------------------------------------------------------------
+
     def finish(self, p: bytes, size: int, start: int, end: int) -> None:
         """The open transaction ends with this event, which ends at the offset ``end``."""
         txn = self.txn
@@ -200,6 +315,8 @@ class Assembly:
             # canal's cursors name the start of the last END: a dump from there begins with it.
             self.run.end()
             return
+        if self.undone_row >= 0:  # the look ahead did not find its end
+            raise ConnectionLostError(f"{txn!r} was not whole in the log when it was looked through: it is read again")
         self._check_skipped(txn)
         entry = new_entry(_END, _QUERY, txn, b"", start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER))
         entry.body_end = size
@@ -263,6 +380,8 @@ class Assembly:
         self.part = 0
         self.in_xa = False
         self.released = False
+        self.undone = None
+        self.undone_row = -1
         if self.savepoints:
             self.savepoints.clear()
 

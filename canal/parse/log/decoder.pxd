@@ -28,7 +28,7 @@ cdef class BinlogDecoder:
     cdef public long long offset
     cdef long long _at, _floor
     cdef str _floor_journal, _source
-    cdef object _format, _writer, _continuity
+    cdef object _format, _writer, _continuity, _look_ahead
     cdef bint _checksum, _unproved, _strict, _bare
     cdef readonly bint is_alone
     cdef dict _gtid_sources

@@ -7,6 +7,7 @@ come through here. Event numbers and layouts: MySQL source ``libs/mysql/binlog/e
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import sys
@@ -24,6 +25,7 @@ from canal.errors import (
     DecodeError,
     HistoryError,
     MissingTableMapError,
+    PositionLostError,
     SourceError,
     TruncatedError,
     UnsupportedError,
@@ -31,7 +33,7 @@ from canal.errors import (
 from canal.gtid import MAX_NUMBER, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction, new_entry
 from canal.parse.log import crc
-from canal.parse.log.assembly import Assembly
+from canal.parse.log.assembly import Assembly, LookAhead
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.events import (
     CRC_RESIDUE,
@@ -108,6 +110,8 @@ class BinlogDecoder:
         inflated_bytes: of an event that comes out of a compressed one, at most.
         read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction on, beginning
             with the FORMAT_DESCRIPTION; its ``journal`` is empty where all that is known is that it lies before ``offset``.
+        look_ahead: ``(journal, offset) -> ranges``: which entries the transaction that begins there takes back later, as
+            ordinals of the first one and behind the last one; None: the source cannot be read by the side.
     """
 
     def __init__(
@@ -121,10 +125,12 @@ class BinlogDecoder:
         piece_entries: int = 4096,
         read_again: Callable[[PreparedXa, int], Iterator[bytes]] | None = None,
         inflated_bytes: int = MAX_INFLATED_BYTES,
+        look_ahead: LookAhead | None = None,
     ) -> None:
         self._parts = (resolve, classify, wants, changed)
+        self._look_ahead = look_ahead
         self._inflated_bytes = inflated_bytes
-        self.assembly = Assembly(deliver, piece_bytes, piece_entries)
+        self.assembly = Assembly(deliver, piece_bytes, piece_entries, look_ahead)
         self.maps = TableMaps(resolve)
         self.xa = XaTransactions(read_again)
         self.statements = Statements(classify, wants, changed)
@@ -176,12 +182,17 @@ class BinlogDecoder:
         if position.source and position.source != source:  # its offsets are of the logs of another server
             self.assembly.prepared = tuple([PreparedXa(one.xid, "", 0) for one in position.xa])
 
-    def replay(self, deliver: Callable[[list[Entry]], None]) -> BinlogDecoder:
+    def replay(self, prepared: PreparedXa, deliver: Callable[[list[Entry]], None]) -> BinlogDecoder:
         """A decoder for a part of the same log, read again: from a prepared XA transaction on, up to its XA PREPARE."""
         assembly = self.assembly
+        found = None
+        if self._look_ahead is not None and prepared.journal:  # now: a source reads one log at a time by the side
+            with contextlib.suppress(PositionLostError):  # reading it again says more
+                found = self._look_ahead(prepared.journal, prepared.offset)
         again = BinlogDecoder(
-            *self._parts, deliver, assembly.piece_bytes, assembly.piece_entries, inflated_bytes=self._inflated_bytes
-        )
+            *self._parts, deliver, assembly.piece_bytes, assembly.piece_entries, inflated_bytes=self._inflated_bytes,
+            look_ahead=lambda journal, offset: found,
+        )  # fmt: skip
         again.destination = self.destination
         again.reset(Position(row=assembly.skip), self.flavor, self._source, None)
         again.assembly.is_replay = True
@@ -369,10 +380,12 @@ class BinlogDecoder:
             self._rotate(data, end)
         elif kind == kinds.ANONYMOUS_GTID:
             self.assembly.begin_group(start, None, 0)
+            self.assembly.may_undo = end <= layout.GTID_FLAGS or p[layout.GTID_FLAGS] & kinds.FL_MAY_HAVE_STATEMENTS != 0
         elif kind == kinds.GTID_TAGGED:
             self._check_flavor(kind, "mysql")
-            source, number = parse_tagged_gtid(data, end)
+            source, number, flags = parse_tagged_gtid(data, end)
             self.assembly.begin_group(start, self._gtid_sources.setdefault(source, source), number)
+            self.assembly.may_undo = flags & kinds.FL_MAY_HAVE_STATEMENTS != 0
         elif kind == kinds.PREVIOUS_GTIDS:
             self._check_flavor(kind, "mysql")
             if self.assembly.run.base is not None:
@@ -529,6 +542,7 @@ class BinlogDecoder:
                 remedy="The log is damaged here.",
             )  # fmt: skip
         self.assembly.begin_group(start, self._sid_text, wire.u64(p, layout.GTID_NUMBER))
+        self.assembly.may_undo = p[layout.GTID_FLAGS] & kinds.FL_MAY_HAVE_STATEMENTS != 0
         if end >= layout.GTID_CLOCK_END and p[layout.GTID_CLOCK] == 2:  # of a logical clock
             self.assembly.run.last_committed = wire.u64(p, layout.GTID_LAST_COMMITTED)
             self.assembly.run.sequence_number = wire.u64(p, layout.GTID_SEQUENCE)

@@ -171,8 +171,8 @@ def uuid_text(sid: bytes) -> str:
     return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
 
 
-def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
-    """Source (``uuid`` or ``uuid:tag``) and number of a GTID_TAGGED event.
+def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int, int]:
+    """Source (``uuid`` or ``uuid:tag``), number and flags of a GTID_TAGGED event.
 
     Its body is MySQL's own serialisation: version, size, last field that must be understood, then (field, value) pairs in
     the order of the fields: 0 flags, 1 UUID, 2 number, 3 tag, and more that do not matter here.
@@ -183,7 +183,7 @@ def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
         head.append(value)
     if head[0] != 0 and head[0] != 1:
         raise UnsupportedError(f"GTID_TAGGED event of format {head[0]}", event_type=GTID_TAGGED)
-    uuid, number, tag, field = b"", 0, "", -1
+    uuid, number, tag, flags, field = b"", 0, "", 0, -1
     while field < 3:
         field, at = _variable(data, at, end)
         if field == 1:
@@ -202,9 +202,11 @@ def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int]:
             value, at = _variable(data, at, end)
             if field == 2:
                 number = value >> 1 ^ -(value & 1)
+            else:
+                flags = value
     if not uuid or not 0 < number <= MAX_NUMBER or not re.fullmatch("[a-z_][a-z0-9_]{0,31}|", tag):
         raise DecodeError("GTID_TAGGED event without a valid GTID", event_type=GTID_TAGGED)
-    return f"{uuid_text(uuid)}:{tag}" if tag else uuid_text(uuid), number
+    return f"{uuid_text(uuid)}:{tag}" if tag else uuid_text(uuid), number, flags
 
 
 def _variable(data: bytes, at: int, end: int) -> tuple[int, int]:

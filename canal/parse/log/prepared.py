@@ -1,11 +1,14 @@
-"""Where the rows of prepared XA transactions lie in a source's log, and reading them again.
+"""Read transactions of a source's log by the side of the stream.
 
-Never decides about rows: that is the decoder's business. Rows are read again after a restart, when they were too many to
-be held, and when the start lies between XA PREPARE and XA COMMIT.
+Never decides about rows: that is the decoder's business. The rows of a prepared XA transaction are read again after a
+restart, if they were too many to be held, and if the start lies between XA PREPARE and XA COMMIT. A transaction that is
+delivered in pieces is looked through first, because it may take back some of its rows.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +17,7 @@ from canal.binlog.server_facts import Release
 from canal.errors import PositionLostError
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
+from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.schema.classify import classify
 from canal.position import Position, PreparedXa
 from canal.schema import TableSchema
@@ -57,9 +61,7 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
     if committed.journal in names:
         names = names[: names.index(committed.journal) + 1]
     for journal in reversed(names):
-        follower = BinlogDecoder(_nowhere, classify, _nothing, _nothing, _nothing)
-        follower.follow_only = True
-        follower.reset(Position(journal=journal, offset=layout.FIRST), connection.flavor, "", None)
+        follower = _follower(connection, Position(journal=journal, offset=layout.FIRST))
         for event in connection.replay(journal, layout.FIRST):
             follower.feed([event])
             if journal == committed.journal and follower.offset >= committed.offset:
@@ -68,6 +70,31 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
         if found:
             return found[-1]
     return None
+
+
+def look_ahead(connection: Any, journal: str, offset: int, inflated_bytes: int) -> list[tuple[int, int]] | None:
+    """Return which entries the transaction that begins there takes back later; see ``canal.parse.log.assembly.LookAhead``.
+
+    A transaction that is not whole in the log yet may take back all.
+    """
+    if connection is None or not connection.can_replay:
+        return None
+    follower = _follower(connection, Position(journal=journal, offset=offset), inflated_bytes)
+    found: list[tuple[int, int]] = []
+    follower.assembly.taken_back = found
+    with contextlib.closing(connection.replay(journal, offset)) as events:
+        for event in events:
+            follower.feed([event])
+            if follower.transaction_count:
+                return found
+    return [(0, sys.maxsize)]
+
+
+def _follower(connection: Any, position: Position, inflated_bytes: int = MAX_INFLATED_BYTES) -> BinlogDecoder:
+    follower = BinlogDecoder(_nowhere, classify, _nothing, _nothing, _nothing, inflated_bytes=inflated_bytes)
+    follower.follow_only = True
+    follower.reset(position, connection.flavor, "", None)
+    return follower
 
 
 def _nowhere(body: bytes, release: Release) -> TableMap:

@@ -310,7 +310,7 @@ class TransactionScan:
             found, domain = struct.unpack_from("<QI", event, layout.MARIADB_GTID_NUMBER)
             return domain, number(event[layout.SERVER : layout.SIZE], "little"), found
         if kind == GTID_TAGGED:
-            return parse_tagged_gtid(event, self._end(event))
+            return parse_tagged_gtid(event, self._end(event))[:2]
         return None
 
     def _executed_now(self) -> GtidSet | None:

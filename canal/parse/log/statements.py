@@ -15,22 +15,19 @@ import attrs
 from canal.binlog import event_layout as layout
 from canal.binlog.event_types import QUERY
 from canal.binlog.server_facts import Release
-from canal.errors import DecodeError, SourceError, UnsupportedError
-from canal.model import Entry, EntryType, EventType, Transaction
+from canal.errors import UnsupportedError
+from canal.model import Entry, EntryType, EventType
 from canal.parse.log.events import ddl_context, query_context, status_of
 from canal.rows import wire
 from canal.rows.charsets import lenient_text
 from canal.statement import Statement, Verb
 
 if TYPE_CHECKING:
-    from canal.parse.log.assembly import Assembly
     from canal.parse.log.decoder import BinlogDecoder
 
 log = logging.getLogger("canal.parse")
 
 _ROWDATA = EntryType.ROWDATA
-#: So many savepoints of a transaction are known: RELEASE SAVEPOINT is not in the log, so none ever ends.
-_MOST_SAVEPOINTS = 100_000
 
 
 class Statements:
@@ -62,8 +59,8 @@ class Statements:
         elif statement.kind == "rollback":
             rollback(decoder, data, start, statement)
         elif statement.kind == "savepoint":
-            if statement.verb == Verb.SAVEPOINT and assembly.txn is not None:
-                _set_savepoint(assembly, statement.savepoint, assembly.txn.row_count)
+            if statement.verb == Verb.SAVEPOINT:
+                assembly.set_savepoint(statement.savepoint)
         else:
             if assembly.tape is not None:
                 assembly.tape.add_statement(data, statement, sql)
@@ -102,6 +99,8 @@ class Statements:
         entry.size += sys.getsizeof(sql)
         entry.statement = statement
         entry.first_row = max(txn.row_count, assembly.skip)
+        if assembly.undone_row >= 0:
+            assembly.mark_undone(entry, assembly.undone_row)
         if statement.kind == "dml":
             decoder.statement_count += 1
         if is_alone:
@@ -122,66 +121,24 @@ def explicit_defaults(decoder: BinlogDecoder, data: bytes) -> bool | None:
     return False if found is None and not release.has("explicit_defaults") else found
 
 
-def _set_savepoint(assembly: Assembly, name: str, row: int) -> None:
-    assembly.savepoints.pop(name, None)  # set again it is the newest
-    assembly.savepoints[name] = (len(assembly.pending), row, assembly.part)
-    if len(assembly.savepoints) > _MOST_SAVEPOINTS:
-        del assembly.savepoints[next(iter(assembly.savepoints))]
-
-
 def rollback(decoder: BinlogDecoder, data: bytes, start: int, statement: Statement) -> None:
-    """Servers from 5.5 on log ROLLBACK [TO] only where something that is not in these rows cannot be undone.
+    """Carry out ROLLBACK or ROLLBACK TO.
 
-    Rows of tables without transactions are in groups of their own, so all rows here are undone; statements may have
-    changed such tables and stay.
+    Servers from 5.5 on log these only if something beside the rows of the transaction cannot be undone.
     """
     assembly, txn = decoder.assembly, decoder.assembly.txn
-    if statement.verb != Verb.ROLLBACK_TO:
-        if txn is not None:
-            if assembly.released:
-                raise SourceError(
-                    f"{txn!r} is rolled back, but a statement of it may have changed a table without transactions, and "
-                    "it is too large to be held", remedy="Continue with a larger store_bytes.",
+    is_partial = statement.verb == Verb.ROLLBACK_TO
+    if txn is not None:
+        count = assembly.undo(statement.savepoint if is_partial else None)
+        if count:
+            if not decoder.release.has("savepoints_logged"):
+                raise UnsupportedError(
+                    f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=QUERY,
+                    remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",
                 )  # fmt: skip
-            _undo(decoder, txn, 0, 0, 1 if assembly.is_skipping else 0)
+            log.info("[%s] %r takes back %d of its rows", decoder.destination, txn, count)
+    if not is_partial:
         decoder.finish(data, len(data), start)
-        return
-    if txn is None:
-        return
-    savepoint = assembly.savepoints.get(statement.savepoint)
-    if savepoint is None:
-        raise DecodeError(
-            f"ROLLBACK TO {statement.savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} "
-            "has set", event_type=QUERY,
-            remedy="Nothing was skipped. Please report this with the log.",
-        )  # fmt: skip
-    _undo(decoder, txn, *savepoint)
-
-
-def _undo(decoder: BinlogDecoder, txn: Transaction, length: int, row: int, part: int) -> None:
-    """Take back the rows behind the first ``length`` entries and ``row`` rows of the open transaction."""
-    assembly = decoder.assembly
-    if txn.row_count == row or assembly.released:
-        return
-    if not decoder.release.has("savepoints_logged"):
-        raise UnsupportedError(
-            f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=QUERY,
-            remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",
-        )  # fmt: skip
-    if part != assembly.part or row < assembly.skip <= txn.row_count:
-        raise SourceError(
-            f"{txn!r} takes back rows that are delivered already, because it is larger than a piece of the store",
-            remedy="Undo the rows of this transaction, then continue from its start with a larger store_bytes.",
-        )
-    log.info("[%s] %r takes back %d of its rows", decoder.destination, txn, txn.row_count - row)
-    behind = assembly.pending[length:]
-    kept = [entry for entry in behind if entry.table is None]
-    assembly.keep(assembly.pending[:length] + kept)
-    assembly.pending_bytes -= sum(entry.size for entry in behind if entry.table is not None)
-    for entry in kept:  # a cursor behind it does not say that the rows before it were delivered
-        entry.first_row = max(row, assembly.skip)
-    txn.row_count += 1  # counts as a row: a cursor that is behind it differs from one behind the last row before it
-    txn.has_rows = any(entry.entry_type == _ROWDATA for entry in assembly.pending) or assembly.part > 0
 
 
 def _leave_out(decoder: BinlogDecoder, data: bytes, start: int, statement: Statement) -> None:

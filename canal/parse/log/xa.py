@@ -71,13 +71,26 @@ class XaTransactions:
             )  # fmt: skip
         if assembly.txn is not None:
             if verb == Verb.XA_ROLLBACK and assembly.in_xa:  # not prepared: MySQL's ROLLBACK of statements
+                self.replayed = statement.xid
+                if assembly.released:
+                    assembly.let_go()
+                    own = PreparedXa(statement.xid, assembly.txn.journal, assembly.txn.offset)
+                    self._read_log(decoder, assembly.txn, own, start, is_committed=False)
                 rollback(decoder, data, start, statement)
                 return
             raise DecodeError(f"the end of XA transaction {statement.xid} inside {assembly.txn!r}", event_type=QUERY)
         prepared = next((one for one in assembly.prepared if one.xid == statement.xid), None)
         txn = decoder.open(data, len(data), start)
         if verb == Verb.XA_COMMIT and (prepared is not None or not decoder.follow_only):
-            self._commit(decoder, txn, prepared or PreparedXa(statement.xid, "", 0), start)
+            self._deliver(decoder, txn, prepared or PreparedXa(statement.xid, "", 0), start, is_committed=True)
+        elif prepared is not None:
+            try:
+                self._deliver(decoder, txn, prepared, start, is_committed=False)
+            except (PositionLostError, UnsupportedError) as error:
+                log.warning(
+                    "[%s] XA transaction %s is rolled back, and it cannot be read again whether a statement of it changed a "
+                    "table without transactions: %s", decoder.destination, statement.xid, error,
+                )  # fmt: skip
         self._finish(decoder, txn, data, start, "XA COMMIT" if verb == Verb.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
 
     def prepare(self, decoder: BinlogDecoder, data: bytes, end: int, start: int) -> None:
@@ -94,7 +107,7 @@ class XaTransactions:
                 txn.xa_end = assembly.prepared
                 if assembly.released:
                     assembly.let_go()  # the rows behind those that were let go: all are read again
-                    self._commit(decoder, txn, PreparedXa(xid, txn.journal, txn.offset), start)
+                    self._deliver(decoder, txn, PreparedXa(xid, txn.journal, txn.offset), start, is_committed=True)
             decoder.finish(data, len(data), start)
         else:
             held = None
@@ -144,24 +157,36 @@ class XaTransactions:
         self._has_told = True
         assembly.prepared = assembly.prepared[1:]
 
-    def _commit(self, decoder: BinlogDecoder, txn: Transaction, prepared: PreparedXa, start: int) -> None:
-        """Give out the rows of a prepared transaction as part of the open one, which commits it."""
+    def _deliver(
+        self, decoder: BinlogDecoder, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool
+    ) -> None:
+        """Give out the rows and statements of a prepared transaction as part of the open one, which decides about it.
+
+        If it is rolled back, its statements are given out alone: they may have changed tables without transactions.
+        """
+        held = self._held.get(prepared.xid)
+        if held is None:
+            self._read_log(decoder, txn, prepared, start, is_committed=is_committed)
+            return
+        _adopt(decoder.assembly, txn, held[0], start, rows=is_committed)
+        if is_committed:
+            txn.row_count = held[1]
+
+    def _read_log(
+        self, decoder: BinlogDecoder, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool
+    ) -> None:
+        """As ``_deliver``, from the log."""
         assembly = decoder.assembly
         # Rows of one that is committed in one phase keep their offsets.
         offset = None if prepared.offset == txn.offset and prepared.journal == txn.journal else start
         assembly.in_xa = assembly.released = False
-        held = self._held.get(prepared.xid)
-        if held is not None:
-            _adopt(assembly, txn, held[0], offset)
-            txn.row_count = held[1]
-            return
         if self._read_again is None:
             raise UnsupportedError(
                 f"the rows of XA transaction {prepared.xid} lie before the start, and this source cannot be read again there",
                 event_type=QUERY, remedy="Start before its XA PREPARE.",
             )  # fmt: skip
-        log.info("[%s] reading the rows of XA transaction %s again", decoder.destination, prepared.xid)
-        again = decoder.replay(lambda entries: _adopt(assembly, txn, entries, offset))
+        log.info("[%s] reading XA transaction %s again", decoder.destination, prepared.xid)
+        again = decoder.replay(prepared, lambda entries: _adopt(assembly, txn, entries, offset, rows=is_committed))
         try:
             for event in self._read_again(prepared, start):
                 again.feed([event])
@@ -169,10 +194,11 @@ class XaTransactions:
                     break
             if again.xa.replayed != prepared.xid:
                 raise SourceError(
-                    f"the log does not hold the rows of XA transaction {prepared.xid}, which {txn!r} commits",
+                    f"the log does not hold the rows of XA transaction {prepared.xid}, which {txn!r} decides about",
                     remedy="The source's log is not the one that the cursor was taken from.",
                 )
-            txn.row_count = again.xa._replayed_rows
+            if is_committed:
+                txn.row_count = again.xa._replayed_rows
         except PositionLostError as error:
             error.behind = decoder.position
             raise
@@ -180,11 +206,13 @@ class XaTransactions:
             del again  # an error that is kept keeps this frame, and that would keep rows
 
 
-def _adopt(assembly: Assembly, txn: Transaction, entries: list[Entry], offset: int | None) -> None:
-    """Make rows of a prepared transaction part of the open one: in its GTID, and at the offset of its commit."""
+def _adopt(assembly: Assembly, txn: Transaction, entries: list[Entry], offset: int | None, *, rows: bool) -> None:
+    """Make entries of a prepared transaction part of the open one: in its GTID, and at the offset of its commit."""
     for entry in entries:
-        if entry.entry_type == _ROWDATA:
+        if entry.entry_type == _ROWDATA and (rows or entry.table is None):
             entry.move(txn, entry.offset if offset is None else offset)
+            if not rows:
+                assembly.mark_undone(entry, 0)
             txn.has_rows = True
             assembly.ordinal = entry.ordinal
             assembly.add(entry)
