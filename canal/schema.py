@@ -26,6 +26,8 @@ TYPE_CODES = {
     "geometrycollection": codes.GEOMETRY, "uuid": codes.STRING, "inet6": codes.STRING, "inet4": codes.STRING,
 }  # fmt: skip
 UNKNOWN_TYPE = -1
+#: The charset of a column whose statement does not name it, where the default is not known: the table map tells it.
+UNTOLD = "?"
 #: Data types of geometries in the order of the numbers that table maps have for them.
 GEOMETRY_KINDS = (
     "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
@@ -191,6 +193,11 @@ def normal_type(column_type: str) -> str:
     text = re.sub(r"\)(?=[a-z])", ") ", text)
     found = _ALIASES.match(text)
     return dict(_SYNONYMS)[found.group()] + text[found.end() :] if found else text
+
+
+def as_binary(column_type: str) -> str:
+    """The type that a column of text has with the charset binary."""
+    return re.sub(r"^(var)?char\b", r"\1binary", re.sub(r"^(tiny|medium|long|)text\b", r"\1blob", column_type))
 
 
 def parse_labels(column_type: str) -> tuple[str, ...]:

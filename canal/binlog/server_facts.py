@@ -20,8 +20,8 @@ Feature = Literal[
     "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys", "heartbeats",
     "hides_functional_keys", "in_place_alters", "json_checks", "keeps_key_order",
     "label_charsets", "logs_explicit_defaults", "may_count_years", "members_apart", "read_only_transactions", "row_events",
-    "row_metadata", "row_periods", "savepoints_logged", "show_binary_log_status", "show_replica_status", "time_limit",
-    "transactions_logged",
+    "row_metadata", "row_periods", "savepoints_logged", "short_varchars", "show_binary_log_status", "show_replica_status",
+    "time_limit", "transactions_logged",
     "unique_constraints", "virtual_values", "wide_labels", "wide_varchar_becomes_text", "wide_varchar_may_become_text",
 ]  # fmt: skip
 
@@ -66,6 +66,8 @@ SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
     "full_prefixes": {"mysql": (5, 6), "mariadb": (10,)},
     # And has its order as one without a prefix: not in MySQL 8.0.12 and MariaDB 10.2, in 8.0.15 and 10.5.
     "full_prefixes_first": {"mysql": (8, 0, 13), "mariadb": (10, 5)},
+    # Outside of strict mode a VARCHAR of more than 65,532 bytes becomes a TEXT: not in 10.1, in 10.2.
+    "short_varchars": {"mariadb": (10, 2)},
     # An ALTER that changes no column makes no copy: 5.6 then leaves the table's charset as it is, despite CONVERT TO.
     "in_place_alters": {"mysql": (5, 6)},
     "converts_in_place": {"mysql": (5, 7)},

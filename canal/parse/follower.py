@@ -30,11 +30,11 @@ from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.alter import TableState
 from canal.parse.schema.catalog import Catalog, table_from_document, table_to_document
 from canal.parse.schema.history import OtherSourceError, SchemaHistory, Snapshot, Version
-from canal.parse.schema.table_map import RawTableMap, misfit, with_nullability
+from canal.parse.schema.table_map import RawTableMap, misfit, with_charsets, with_nullability
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key
-from canal.schema import TableSchema
+from canal.schema import UNTOLD, TableSchema
 from canal.statement import Statement, Table
 
 log = logging.getLogger("canal.parse")
@@ -250,7 +250,7 @@ class SchemaFollower:
         if self._catalog is None:
             self._learn(self.decoder.group_position)
         assert self._catalog is not None
-        found = state = self._catalog.get(*name)
+        found = state = self._with_charsets(raw, self._catalog.get(*name))
         problem = misfit(raw, state.schema) if state is not None else ""
         suspect = self._checked.get(folded(name), 0) < self._opaque
         if state is None or problem or suspect:
@@ -263,6 +263,18 @@ class SchemaFollower:
             found = attrs.evolve(found, schema=with_nullability(raw, found.schema))
             self._catalog.put(found)
         return found.as_logged
+
+    def _with_charsets(self, raw: RawTableMap, state: TableState | None) -> TableState | None:
+        """The table with the charsets that only the map tells; None if it does not."""
+        if state is None or not any(column.charset == UNTOLD for column in state.schema.columns):
+            return state
+        schema = with_charsets(raw, state.schema)
+        if schema is None:
+            return None
+        state = attrs.evolve(state, schema=schema)
+        assert self._catalog is not None
+        self._catalog.put(state)
+        return state
 
     def _tell_of_namesakes(self, name: Table) -> None:
         assert self._catalog is not None

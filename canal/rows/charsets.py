@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import re
 from functools import lru_cache
 from typing import Callable
 
@@ -31,6 +32,7 @@ _COLLATIONS = {
     "dec8": "3 69 1027 1093",
     "eucjpms": "97-98 1121-1122",
     "euckr": "19 85 1043 1109",
+    "filename": "17",
     "gb18030": "248-250",
     "gb2312": "24 86 1048 1110",
     "gbk": "28 87 1052 1111",
@@ -64,7 +66,7 @@ _COLLATIONS = {
 #: The most bytes that a character takes, where it is more than one.
 MAX_CHAR_BYTES = {
     "utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "utf16": 4, "utf16le": 4, "utf32": 4, "ucs2": 2, "gbk": 2, "gb2312": 2,
-    "gb18030": 4, "big5": 2, "sjis": 2, "cp932": 2, "ujis": 3, "eucjpms": 3, "euckr": 2,
+    "gb18030": 4, "big5": 2, "sjis": 2, "cp932": 2, "ujis": 3, "eucjpms": 3, "euckr": 2, "filename": 5,
 }  # fmt: skip
 
 
@@ -229,7 +231,7 @@ def codec_of(charset: str | None) -> str | None:
     name = charset.lower()
     if name in _CODECS:
         return _CODECS[name]
-    if name in _UPPER_HALVES or name in _NEARLY or name == "ucs2":
+    if name in _UPPER_HALVES or name in _NEARLY or name in _OWN:
         return f"canal_{name}"
     raise UnsupportedError(f"character set {charset!r} is unknown")
 
@@ -313,8 +315,8 @@ def _find(name: str) -> codecs.CodecInfo | None:
     prefix, _, charset = name.partition("_")
     if prefix != "canal":
         return None
-    if charset == "ucs2":
-        decode: Decode = _decode_ucs2
+    if charset in _OWN:
+        decode: Decode = _OWN[charset]
     elif charset in _UPPER_HALVES:
         decode = _single_byte(charset)
     elif charset in _NEARLY:
@@ -399,5 +401,20 @@ def _decode_ucs2(data: bytes, errors: str = "strict") -> tuple[str, int]:
         raise UnicodeDecodeError("ucs2", bytes(data), 0, len(data), "surrogates")
     return text, len(data)
 
+
+#: Letters, digits, and the number of any other character.
+_FILENAME = re.compile(rb"(?:[0-9A-Za-z_]|@[0-9a-f]{4})*")
+
+
+def _decode_filename(data: bytes, errors: str = "strict") -> tuple[str, int]:
+    """The characters of file names, but for letters of other scripts than Latin: of those the servers have a table."""
+    raw = bytes(data)
+    end = _FILENAME.match(raw).end()  # type: ignore[union-attr]
+    if end < len(raw):
+        raise UnicodeDecodeError("filename", raw, end, end + 1, "a character that is not known here")
+    return re.sub("@(....)", lambda found: chr(int(found[1], 16)), raw.decode("ascii")), len(data)
+
+
+_OWN: dict[str, Decode] = {"ucs2": _decode_ucs2, "filename": _decode_filename}
 
 codecs.register(_find)

@@ -130,6 +130,17 @@ set collation_server = default
 
 set sql_mode = ''
 create table big (a varchar(70000), b varbinary(70000), c varchar(20000) charset utf8mb4)
+create table big2 (a varbinary(65532))
+create table big3 (a varbinary(65533))
+create table big4 (a varchar(65533) charset latin1 not null)
+create table big5 (a varchar(21844) charset utf8mb3)
+create table big6 (a varchar(21845) charset utf8mb3)
+create table big7 (a varchar(16383) charset utf8mb4, b text)
+alter table big6 convert to character set latin1
+create table big8 (a varchar(21844) charset latin1)
+alter table big8 convert to character set utf8mb3
+create table big9 (a varchar(32767) charset latin1)
+alter table big9 convert to character set ucs2
 set sql_mode = 'ansi_quotes'
 create table "q ""1" ("a`b" int, b enum('x"y','a\'b'))
 set sql_mode = 'no_backslash_escapes'
@@ -140,7 +151,12 @@ set sql_mode = 'ansi'
 create table "an" ("a" real, b varchar(3) default 'x')
 set sql_mode = 'oracle'
 create table ora (a date, b varchar2(5), c number, d number(5), e blob, f clob, g raw(3), h timestamp null)
+create table ora2 (a mariadb_schema.date, b oracle_schema.date, c date, d mariadb_schema.blob, e mariadb_schema.varchar(3))
+set sql_mode = 'maxdb'
+create table mdb (a timestamp, b timestamp(3) null, c mariadb_schema.timestamp not null, d date)
+alter table mdb add e timestamp
 set sql_mode = default
+create table mdb2 (a maxdb_schema.timestamp, b oracle_schema.date, c mariadb_schema.date, d mariadb_schema.int unsigned)
 set explicit_defaults_for_timestamp = 0
 create table ts (a timestamp, b timestamp null, c timestamp not null default '2020-01-01')
 set explicit_defaults_for_timestamp = 1
@@ -453,3 +469,31 @@ alter table pre2 modify b text(60) charset utf8mb4
 create table lb (a set('ä','€') charset utf8mb4)
 alter table lb convert to character set ucs2
 alter table lb convert to character set utf8mb4
+
+create table dv1 (a int, b varchar(5) default _utf8mb4 x'61', c varchar(5) default _latin1 0x61, d varchar(5) default _latin1 b'01100001', e int default 0x10, f varchar(3) default n'a', g varchar(5) default _latin1'a' collate latin1_bin, h varchar(9) default _utf8mb4 'a' 'b')
+create table dv2 (a int, b varchar(100) default @@sql_mode, c int default @@global.max_connections, d varchar(99) default @@session.sql_mode, e int default @x)
+create table dv3 (a int, b int unsigned default case when a then case a when 1 then 2 else (3) end else 2 end, c varchar(10))
+create table dv4 (a int default 1, b int default a, c int default cast('1' as int), d varchar(9) default convert('a' using utf8mb4), e varchar(9) default if(a,'x','y'), f int default values(a))
+create table dv5 (a int, b int default default(a), c varchar(9) default char(65 using latin1), d varchar(99) default current_role(), e int default dv5.a)
+create table wo1 (a int not null, s date, e date, period for p(s,e), primary key (a, p without overlaps))
+create table wo2 (a int, s date, e date, b int, period for p(s,e), unique u (b, p without overlaps), unique (a))
+alter table wo2 add c int, drop key u
+create table wo3 (a int not null, s date not null, e date not null, period for p(s,e), unique (a, p without overlaps))
+alter table wo3 modify a bigint not null
+create table lw1 (a int, b int)
+create index i on lw1 (a) wait 1
+create index j on lw1 (b) nowait
+create unique index k on lw1 (a, b) wait 2 using btree algorithm=inplace
+create table vec1 (a int primary key, v vector(3) not null, vector (v))
+create table vec2 (a int primary key, v vector(3) not null, vector index i (v) m=8 distance=cosine)
+create table vec3 (a int primary key, v vector(3) not null)
+alter table vec3 add vector (v)
+create table geo4 (a int, g geometry ref_system_id=101, h point not null)
+alter table geo4 add i point ref_system_id=4326 not null first
+create table mem1 (a int primary key, b int, key (b)) engine=memory
+alter table mem1 engine=innodb
+alter table mem1 add unique (b)
+create table dpk (a int primary key, b int not null unique)
+alter table dpk drop constraint primary key
+alter table dpk drop constraint if exists primary key
+create table fnm (a char(20) charset filename, b varchar(20) charset filename, c enum('a','b1') charset filename, d text charset filename, e varchar(3))

@@ -22,7 +22,7 @@ from canal.parse.ahead import LoggedStatement, logged_statement
 from canal.parse.log.events import DdlContext, ddl_context, query_context
 from canal.parse.schema.catalog import Applied, Catalog, Key, TableState, table_from_document, table_to_document
 from canal.parse.schema.classify import classify
-from canal.schema import TableSchema, column_from_text
+from canal.schema import UNTOLD, TableSchema, column_from_text
 from canal.testing import _encode
 
 D, E = "d", "e"
@@ -176,7 +176,7 @@ def test_without_the_setting_names_that_differ_in_case_are_one_table_or_two() ->
     made = Catalog(lower_case_table_names=None, complete=False)
     made.apply("create database d charset latin1", "")
     made.apply("alter database D charset utf8mb4", "")
-    assert made.apply("create table d.t (a text)", "").doubtful
+    assert made.apply("create table d.t (a text)", "", version=(5, 7)).doubtful
     again = Catalog.from_document(made.to_document())
     assert again.to_document() == made.to_document()
     assert again.lower_case_table_names is None
@@ -223,11 +223,22 @@ def test_quotes_and_backslashes_mean_what_the_sql_mode_says() -> None:
     assert [c.labels for c in made.get(D, "u").schema.columns] == [("x\\", "y"), None]  # type: ignore[union-attr]
 
 
-def test_a_charset_that_is_not_known_is_no_guess() -> None:
+def test_a_charset_that_is_not_known_is_left_to_the_table_map_or_makes_doubtful() -> None:
     made = Catalog()
 
-    assert made.apply("create table t (a text)", "unknown").doubtful == (("unknown", "t"),)
+    assert made.apply("create table t (a text)", "unknown", version=(5, 7)).doubtful == (("unknown", "t"),)
+    for sql in (
+        "create table t (a varchar(20000))", "create table t (a text(200))", "create table t (e enum('ä'))",
+        "create table t (e enum('[]'))",
+    ):  # fmt: skip
+        assert made.apply(sql, "unknown").doubtful == (("unknown", "t"),), sql
     assert made.apply("create table u (a text charset latin1, b int)", "unknown").doubtful == ()
+    assert made.apply("create table t (a varchar(20) unique, b text, e enum('a b','c'), c int)", "unknown").doubtful == ()
+    state = made.get("unknown", "t")
+    assert state is not None
+    assert [column.charset for column in state.schema.columns] == [UNTOLD, UNTOLD, UNTOLD, None]
+    assert [column.column_type for column in state.schema.columns] == ["varchar(20)", "text", "enum('a b','c')", "int"]
+    assert made.apply("alter table t convert to character set ucs2", "unknown").doubtful == (("unknown", "t"),)
 
 
 @pytest.mark.parametrize(("setting", "nullable"), [(True, True), (False, False), (None, None)])
@@ -551,7 +562,7 @@ def test_a_database_with_a_charset_that_is_not_told_makes_its_texts_doubtful(sta
     made = Catalog()
     logged(f"create database {D}", bytes.fromhex(status)).apply(made)
     logged("create table t (a text charset latin1)", b"").apply(made)
-    logged("create table u (a text)", b"").apply(made)
+    logged("create table u (a text)", b"", version="5.7.9").apply(made)
 
     assert made.get(D, "t") is not None
     assert made.is_doubtful(D, "u")

@@ -134,3 +134,14 @@ def test_unicode_is_what_the_server_says(server: ThrowawayServer, charset: str) 
 
     for sequence, text in server_says(server, charset, sequences).items():
         assert decoded(sequence, charset) == text
+
+
+def test_the_charset_of_file_names_keeps_what_is_not_known_here() -> None:
+    """Letters of other scripts have codes of two characters, of which the servers have a table."""
+    codec = codec_of(charset_of(17))
+    assert codec is not None
+
+    assert b"a_1@0020@00e9".decode(codec) == "a_1 é"
+    for raw in (b"@G0", b"a b", b"@00"):
+        with pytest.raises(UnicodeDecodeError):
+            raw.decode(codec)

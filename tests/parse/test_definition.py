@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from canal.parse.schema.definition import (
+    MAXDB,
+    ORACLE,
     Body,
     Dialect,
     Key,
@@ -108,6 +111,30 @@ def test_keys_are_those_of_columns_and_clauses(text: str, keys: list[Key] | None
         assert all(not key.unique for key in found.keys)
 
 
+@pytest.mark.parametrize(
+    "default",
+    [
+        "_utf8mb4 X'61'", "_latin1 0x61", "_latin1 b'01100001'", "@@sql_mode", "@@GLOBAL.max_connections", "@x",
+        "CASE WHEN a THEN CASE a WHEN 1 THEN 2 END ELSE (3) END",
+    ],
+)
+def test_a_default_is_passed_over_whole(default: str) -> None:
+    found = body(f"a INT, b INT DEFAULT {default} NOT NULL, c INT", MARIADB)
+    assert [(one.name, one.nullable) for one in found.columns] == [("a", None), ("b", False), ("c", None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "shown"),
+    [
+        ("TIMESTAMP(3)", MAXDB, "datetime(3)"), ("mariadb_schema.TIMESTAMP", MAXDB, "timestamp"), ("DATE", ORACLE, "datetime"),
+        ("mariadb_schema.DATE", ORACLE, "date"), ("oracle_schema.DATE", 0, "datetime"), ("maxdb_schema.TIMESTAMP", 0, "datetime"),
+        ("mariadb_schema.BLOB", ORACLE, "longblob"),
+    ],
+)  # fmt: skip
+def test_sql_mode_and_the_schema_before_a_type_decide_what_it_is(text: str, mode: int, shown: str) -> None:
+    assert column(text, attrs.evolve(MARIADB, sql_mode=mode)).column_type == shown
+
+
 def test_options_behind_the_brackets() -> None:
     found = create_options(Scanner("ENGINE = MyISAM DEFAULT CHARSET=latin1 COMMENT='CHARSET=utf8' AUTO_INCREMENT=7"))
     assert (found.engine, found.charset.charset if found.charset else None, found.queried) == ("myisam", "latin1", False)
@@ -130,7 +157,7 @@ def test_what_is_not_understood_is_no_guess(text: str, dialect: Dialect) -> None
 
 def test_a_text_column_without_a_known_charset_is_no_guess() -> None:
     with pytest.raises(NotUnderstoodError, match="default charset is not known"):
-        column("TEXT", default=None)
+        column("TEXT", OLD, default=None)
 
 
 def test_a_conversion_makes_room_for_the_longer_characters() -> None:

@@ -560,3 +560,33 @@ def test_what_was_complete_before_the_disk_is_full_is_delivered_and_the_rest_onc
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert found == [f"t{n}" for n in range(number)]
     assert read() == [f"t{n}" for n in range(60)]
+
+
+def test_a_default_charset_that_is_not_known_is_that_of_the_table_map(tmp_path: Path) -> None:
+    """CREATE DATABASE stands in an earlier file."""
+    fake = FakeBinlog(metadata="MINIMAL")
+    fake.ddl("CREATE TABLE t (id INT, a VARCHAR(20), b CHAR(3), c TEXT, e ENUM('a','b'))", schema="shop")
+    table = fake.table("shop", "t", "id INT, a VARCHAR(20) CHARACTER SET latin1, b BINARY(3), c BLOB, e ENUM('a','b')")
+    table.insert({"id": 1, "a": "é", "b": b"x", "c": b"\xff", "e": "b"})
+    fake.ddl("ALTER TABLE t ADD d VARCHAR(5) FIRST", schema="shop")
+    table = fake.table(
+        "shop", "t",
+        "d VARCHAR(5) CHARACTER SET gbk, id INT, a VARCHAR(20) CHARACTER SET latin1, b BINARY(3), c BLOB, e ENUM('a','b')",
+    )  # fmt: skip
+    table.insert({"d": "中", "id": 2, "a": "é", "b": None, "c": None, "e": None})
+    fake.end()
+    fake.write(tmp_path)
+    with canal.Instance(
+        canal.InstanceConfig(destination="d", source=canal.LocalBinlogSource(tmp_path), start="earliest")
+    ) as instance:
+        instance.subscribe()
+        entries = [entry for message in instance.stream() for entry in message.entries if entry.table is not None]
+
+    rows = [row.after.as_dict() for entry in entries for row in entry.rows]
+    assert rows == [
+        {"id": 1, "a": "é", "b": b"x\0\0", "c": b"\xff", "e": "b"},
+        {"d": "中", "id": 2, "a": "é", "b": None, "c": None, "e": None},
+    ]
+    types = [column.column_type for column in entries[0].table.columns]
+    assert types == ["int", "varchar(20)", "binary(3)", "blob", "enum('a','b')"]
+    assert [column.charset for column in entries[1].table.columns] == ["gbk", None, "latin1", None, None, None]

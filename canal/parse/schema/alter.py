@@ -25,6 +25,7 @@ from canal.parse.schema.definition import (
     NotUnderstoodError,
     Options,
     at_key,
+    char_bytes,
     column_name,
     converted_type,
     engine_name,
@@ -43,8 +44,8 @@ from canal.parse.schema.definition import (
     type_text,
 )
 from canal.parse.schema.scanner import END, NAME, WORD, Scanner
-from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, label_text
-from canal.schema import ColumnSchema, TableSchema, column_from_text, is_sure, label_bytes
+from canal.rows.charsets import WIDE, encoded, label_text
+from canal.schema import UNTOLD, ColumnSchema, TableSchema, column_from_text, is_sure, label_bytes
 from canal.statement import Table
 
 
@@ -139,9 +140,9 @@ def _key_bytes(column: ColumnSchema, length: int | None) -> int | None:
     """What a column takes in a key; None where MariaDB takes all of it by a hash only."""
     base = column.base_type
     if base.endswith(("text", "blob")) or base in GEOMETRIES and base != "point":
-        return None if length is None else length * MAX_CHAR_BYTES.get(column.charset or "", 1)
+        return None if length is None else length * char_bytes(column.charset)
     length = length or _declared(column)
-    return length * MAX_CHAR_BYTES.get(column.charset or "", 1) if length else _bytes(column)
+    return length * char_bytes(column.charset) if length else _bytes(column)
 
 
 def functional_columns(key: Key) -> list[ColumnSchema]:
@@ -489,7 +490,7 @@ class _AlterReader:
             for column in inner.columns:
                 self.found.placed.append(_Placed(column.name, column, conditional=conditional))
             self._take_keys(inner.keys, conditional)
-            body.periods += inner.periods
+            body.periods |= inner.periods
             return None
         own = Body()
         self._place(read_column(scan, self.dialect, own), "", conditional, own.keys)
@@ -528,9 +529,12 @@ class _AlterReader:
             found.dropped_keys[name(scan).lower()] = conditional
         elif key == "CONSTRAINT":
             scan.take()
-            self._if_exists()
-            found.remakes = True
-            found.dropped_constraints.add(name(scan).lower())
+            conditional = self._if_exists()
+            if scan.accept_all("PRIMARY", "KEY"):
+                found.dropped_keys[PRIMARY.lower()] = conditional
+            else:
+                found.remakes = True
+                found.dropped_constraints.add(name(scan).lower())
         elif key in ("FOREIGN", "CHECK"):
             found.remakes = True
             scan.take()
@@ -656,7 +660,7 @@ def altered(
     forgets = dialect.has("in_place_alters") and not dialect.has("converts_in_place")
     if convert and convert != state.charset and forgets and tuple(columns) == state.shown:
         charset = None  # the old one or the new one
-    periods = {bound.lower() for bound in change.body.periods}
+    periods = {bound.lower() for bounds in change.body.periods.values() for bound in bounds}
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in periods else c for c in columns]
     if not columns:
         raise NotUnderstoodError("no column is left")
@@ -840,6 +844,8 @@ def _label_bytes(label: str, column: ColumnSchema) -> bytes:
 
 def _relabelled(labels: tuple[str, ...], old: str, new: str, dialect: Dialect) -> tuple[str, ...]:
     """The members after CONVERT TO, which keeps their bytes: other texts where the charsets differ, or none."""
+    if old == UNTOLD:
+        raise NotUnderstoodError("members, and their charset is not known")
     if (old in WIDE or new in WIDE) and old != new and not dialect.has("wide_labels"):
         raise NotUnderstoodError("members are spoiled")
     return tuple(_relabelled_one(label, old, new) for label in labels)
@@ -857,7 +863,8 @@ def _keys(
     if state.keys is None:
         return _unknown_keys(state, change, dialect, columns, made), None
     by_name = {column.name.lower(): column for column in columns}
-    if any(part and part.lower() not in by_name for key in change.body.keys for part, _ in key.columns):
+    new_keys = [_with_period(key, change.body) for key in change.body.keys]
+    if any(part and part.lower() not in by_name for key in new_keys for part, _ in key.columns):
         raise NotUnderstoodError("a key of a column that the table does not have")
     # MariaDB does not find those by a hash among the constraints.
     constraints = {key.name.lower() for key in state.keys if key.unique and not key.hash} & change.dropped_constraints
@@ -876,7 +883,7 @@ def _keys(
         parts = tuple(part for part in found if part is not None)
         if parts:
             kept.append(attrs.evolve(key, name=change.renamed_keys.get(key.name.lower(), key.name), columns=parts))
-    added = [attrs.evolve(key, columns=tuple(_added_part(part, by_name) for part in key.columns)) for key in change.body.keys]
+    added = [attrs.evolve(key, columns=tuple(_added_part(part, by_name) for part in key.columns)) for key in new_keys]
     ordered = with_points(named_keys(kept, added, state.keys), columns, dialect.is_mariadb)
     if not dialect.has("hash_keys"):  # USING HASH is but a word there
         ordered = [attrs.evolve(key, hash=False) for key in ordered]
@@ -887,6 +894,16 @@ def _keys(
     is_ordered = dialect.has("keeps_key_order") and len(ordered) == len(kept) and not change.copies
     is_ordered = is_ordered and not _is_demoted(state, change, dialect, kept, by_name)
     return with_keys(columns, ordered, row_end, dialect, is_ordered)
+
+
+def _with_period(key: Key, body: Body) -> Key:
+    """A key WITHOUT OVERLAPS, which has the end and the start of its period behind its columns."""
+    if not key.period:
+        return key
+    if key.period.lower() not in body.periods:
+        raise NotUnderstoodError("a period that was there before the statement")
+    start, end = body.periods[key.period.lower()]
+    return attrs.evolve(key, columns=(*key.columns, (end, None), (start, None)), period="")
 
 
 def _is_demoted(
@@ -930,7 +947,8 @@ def _rehashed(
 ) -> list[Key]:
     """The keys of a table that is made anew, of which USING HASH is forgotten for those that there were."""
     by_name = {column.name.lower(): column for column in columns}
-    if "memory" in (state.engine, change.engine) and change.engine not in ("", state.engine) and any(k.unique for k in kept):
+    is_unsure = any(key.unique and not key.is_primary for key in kept)
+    if "memory" in (state.engine, change.engine) and change.engine not in ("", state.engine) and is_unsure:
         raise NotUnderstoodError("MEMORY does not tell which keys are USING HASH")
     engine = change.engine or state.engine
     return [_hashed(one, by_name, engine, row_end) for one in [*(attrs.evolve(key, hash=False) for key in kept), *added]]
@@ -956,7 +974,7 @@ def _prefix_of_whole(column: ColumnSchema) -> int | None:
         return _POINT_BYTES
     if column.labels is None:
         return None
-    lengths, size, width = list(map(len, column.labels)), _bytes(column), MAX_CHAR_BYTES.get(column.charset or "", 1)
+    lengths, size, width = list(map(len, column.labels)), _bytes(column), char_bytes(column.charset)
     most = max(lengths) if column.base_type == "enum" else sum(lengths) + len(lengths) - 1
     return None if most * width == size else size // width or None
 
@@ -975,7 +993,7 @@ def _length(
     takes_part = new.charset is not None or new.base_type.endswith(("char", "binary", "blob")) or new.base_type in GEOMETRIES
     if is_whole_text or not takes_part or (old.column_type, old.charset) == (new.column_type, new.charset):
         return length
-    found = length or _declared(old) or _bytes(old) // MAX_CHAR_BYTES.get(old.charset or "", 1)
+    found = length or _declared(old) or _bytes(old) // char_bytes(old.charset)
     return None if found in (0, _declared(new)) else found
 
 
@@ -1036,7 +1054,7 @@ def _unknown_keys(
         raise NotUnderstoodError("a key is dropped, and the others are not known")
     if not flagged and (change.dropped or any(c.name.lower() in nullable and not c.nullable for c in columns)):
         raise NotUnderstoodError("a unique key may become the primary one")
-    keys = list(change.body.keys)
+    keys = [_with_period(key, change.body) for key in change.body.keys]
     if flagged and not any(key.is_primary for key in keys):
         keys.insert(0, Key(PRIMARY, True, tuple((named, None) for named in sorted(flagged))))
     return with_keys(columns, keys, "", dialect)[0]

@@ -13,10 +13,12 @@ import attrs
 from canal.binlog.server_facts import Release
 from canal.parse.schema.scanner import END, NAME, STRING, WORD, Scanner
 from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, is_charset, label_text
-from canal.schema import ColumnSchema, charset_name, column_from_text, is_sure
+from canal.schema import UNTOLD, ColumnSchema, as_binary, charset_name, column_from_text, is_sure
 
 #: Bits of sql_mode that change what a type means.
-REAL_AS_FLOAT, ORACLE, NO_BACKSLASH_ESCAPES = 1, 1 << 9, 1 << 20
+REAL_AS_FLOAT, ORACLE, MAXDB, NO_BACKSLASH_ESCAPES = 1, 1 << 9, 1 << 12, 1 << 20
+#: Schemas that stand before a type in MariaDB, and the sql_mode by which the type is read then.
+_TYPE_SCHEMAS = {"mariadb_schema": 0, "oracle_schema": ORACLE, "maxdb_schema": MAXDB}
 
 #: Names of primary keys and system-versioning columns that the servers give themselves.
 PRIMARY = "PRIMARY"
@@ -114,6 +116,8 @@ class Key:
     hash: bool = False
     #: IF NOT EXISTS was given.
     conditional: bool = False
+    #: The period WITHOUT OVERLAPS, whose columns come behind the others, until they are known.
+    period: str = ""
 
     @property
     def is_primary(self) -> bool:
@@ -126,8 +130,8 @@ class Body:
 
     columns: list[ColumnDefinition] = attrs.field(factory=list)
     keys: list[Key] = attrs.field(factory=list)
-    #: The bounds of periods, which are NOT NULL.
-    periods: list[str] = attrs.field(factory=list)
+    #: The bounds of periods by the lower-case name; they are NOT NULL.
+    periods: dict[str, tuple[str, str]] = attrs.field(factory=dict)
     #: A column is WITH SYSTEM VERSIONING, which makes the table so.
     versioned: bool = False
 
@@ -289,6 +293,10 @@ def read_type(scan: Scanner, dialect: Dialect) -> ColumnType:
     if scan.peek()[0] != WORD:
         raise NotUnderstoodError("no type where one should stand")
     word = scan.take()[2].lower()
+    if dialect.is_mariadb and word in _TYPE_SCHEMAS and scan.accept("."):
+        if scan.peek()[2] in ("DATE", "TIMESTAMP"):  # other types are read as without it
+            dialect = attrs.evolve(dialect, sql_mode=dialect.sql_mode & ~(ORACLE | MAXDB) | _TYPE_SCHEMAS[word])
+        return read_type(scan, dialect)
     if word in ("enum", "set"):
         return ColumnType(word, labels=_labels(scan, dialect))
     if word in ("bool", "boolean"):
@@ -323,6 +331,8 @@ def _base(scan: Scanner, word: str, dialect: Dialect) -> tuple[str, str | None]:
         if word == "number":
             return "decimal" if scan.peek()[2] == "(" else "double", None
         return "datetime" if word == "date" else "longblob", None
+    if word == "timestamp" and dialect.sql_mode & MAXDB:
+        return "datetime", None
     base = _SYNONYMS.get(word, word)
     if dialect.is_mariadb:
         base = _MARIADB_SYNONYMS.get(base, base)
@@ -365,8 +375,18 @@ def _label(scan: Scanner, dialect: Dialect) -> str | bytes:
     return number.to_bytes((len(digits) * (4 if "X" in key[:2] else 1) + 7) // 8, "big")
 
 
+#: A label that is the same text in every charset.
+_SAME_LABEL = re.compile("([ -?A-Z_a-z]*[!-?A-Z_a-z])?")
+
+
 def stored_label(label: str | bytes, charset: str, dialect: Dialect) -> str:
     """A member as a column of this charset keeps it: text comes by the charset of the session, and loses trailing blanks."""
+    if charset == UNTOLD:
+        if isinstance(label, str) and _SAME_LABEL.fullmatch(label):
+            return label
+        raise NotUnderstoodError("a member, and the default charset is not known")
+    if charset == "filename" and not (isinstance(label, str) and re.fullmatch(r"\w*", label, re.ASCII)):
+        raise NotUnderstoodError("a member in the charset of file names")
     if isinstance(label, str) and dialect.connection_charset == "binary":
         label = label.encode("utf-8", "surrogateescape")
     if isinstance(label, bytes):
@@ -454,7 +474,7 @@ def _character_text(found: ColumnType, dialect: Dialect, charset: str | None) ->
     base, length = found.base, found.length
     if charset == "binary":
         base = {"char": "binary", "varchar": "varbinary"}.get(base, re.sub("text$", "blob", base))
-    width = MAX_CHAR_BYTES.get(charset or "", 1)
+    width = _ANY_BYTES if charset == UNTOLD else char_bytes(charset)
     if base in ("char", "binary"):
         length = 1 if length is None else length
         if length > 255:
@@ -462,12 +482,32 @@ def _character_text(found: ColumnType, dialect: Dialect, charset: str | None) ->
     elif base in ("varchar", "varbinary"):
         if length is None:
             raise NotUnderstoodError(f"a {base} without a length")
-        if length * width > 0xFFFF:  # outside of strict mode
+        if length * width > longest_varchar(dialect):  # outside of strict mode
+            if charset == UNTOLD:
+                raise NotUnderstoodError("how long a VARCHAR is, and the default charset is not known")
             base, length = blob_of(length * width, "text" if base == "varchar" else "blob"), None
     elif length is not None and base in ("text", "blob"):
+        if charset == UNTOLD and blob_of(length, base) != blob_of(length * width, base):
+            raise NotUnderstoodError("how long a TEXT is, and the default charset is not known")
         # TEXT(0) is a TINYTEXT on MySQL, a TEXT on MariaDB.
         base, length = blob_of(length * width, base) if length or not dialect.is_mariadb else base, None
     return (f"{base}({length})" if length is not None else base) + " /*M!100301 COMPRESSED*/" * found.compressed
+
+
+#: The most bytes that a character takes in any charset.
+_ANY_BYTES = max(MAX_CHAR_BYTES.values())
+
+
+def char_bytes(charset: str | None) -> int:
+    """The most bytes that a character takes."""
+    if charset == UNTOLD:
+        raise NotUnderstoodError("the default charset is not known")
+    return MAX_CHAR_BYTES.get(charset or "", 1)
+
+
+def longest_varchar(dialect: Dialect) -> int:
+    """Bytes of the longest VARCHAR or VARBINARY; a longer one becomes a TEXT or BLOB outside of strict mode."""
+    return 0xFFFC if dialect.has("short_varchars") else 0xFFFF
 
 
 def text_size(base: str) -> int:
@@ -486,20 +526,18 @@ def converted_type(text: str, old: str | None, new: str, dialect: Dialect) -> st
     MySQL 9.7 makes a TEXT, which may have less room, of every VARCHAR that gets too long and whose charset was a wide one.
     """
     base = re.match("[a-z]*", text)[0]  # type: ignore[index]
-    width = MAX_CHAR_BYTES.get(new, 1)
+    width = char_bytes(new)
     if base.endswith("text"):
-        made = blob_of(text_size(base) // MAX_CHAR_BYTES.get(old or "", 1) * width, "text")
+        made = blob_of(text_size(base) // char_bytes(old) * width, "text")
         text = made + text[len(base) :]
     elif base == "varchar":
         size = int(text[len("varchar(") : text.index(")")]) * width
-        if size > 0xFFFF:
-            is_unsure = MAX_CHAR_BYTES.get(old or "", 1) > 1 and dialect.has("wide_varchar_may_become_text")
+        if size > longest_varchar(dialect):
+            is_unsure = char_bytes(old) > 1 and dialect.has("wide_varchar_may_become_text")
             if is_unsure and not dialect.has("wide_varchar_becomes_text"):
                 raise NotUnderstoodError("which TEXT a VARCHAR becomes")
             text = ("text" if is_unsure else blob_of(size, "text")) + text[text.index(")") + 1 :]
-    if new == "binary":
-        text = re.sub(r"^(var)?char\b", r"\1binary", re.sub(r"^(tiny|medium|long|)text\b", r"\1blob", text))
-    return text
+    return as_binary(text) if new == "binary" else text
 
 
 _CHARACTER = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
@@ -516,8 +554,9 @@ def resolve(column: ColumnDefinition, dialect: Dialect, default: str | None, *, 
         charset = column.type.charset or (column.charset.over(default) if column.charset else default)
         if forced and charset != "binary":
             charset = default
-        if charset is None:
+        if charset is None and not dialect.has("row_metadata"):
             raise NotUnderstoodError("a text column, and the default charset is not known")
+        charset = charset or UNTOLD
     labels = None
     if column.type.labels is not None:
         assert charset is not None
@@ -773,6 +812,14 @@ def pass_value(scan: Scanner) -> None:
     kind, _, key = scan.take()
     if kind == END or key in (",", ")", ";"):
         raise NotUnderstoodError("no value where one should stand")
+    if key == "CASE":
+        _pass_case(scan)
+        return
+    if key == "@":
+        scan.accept("@")
+        key = name(scan)
+    if kind == WORD and key[:1] == "_" and (scan.peek()[1][:2] in ("0x", "0b") or scan.peek()[2] in ("X", "B")):
+        scan.take()  # of _latin1 0x61 or _latin1 x'61'
     if key in ("NEXT", "PREVIOUS") and scan.accept("VALUE"):
         expect(scan, "FOR")
         key = name(scan)
@@ -785,6 +832,18 @@ def pass_value(scan: Scanner) -> None:
         group(scan)
     while scan.peek()[0] == STRING:  # _utf8mb4'x', x'00' and adjacent strings
         scan.take()
+
+
+def _pass_case(scan: Scanner) -> None:
+    """The rest of CASE … END, whose first word is taken."""
+    while not scan.accept("END"):
+        kind, _, key = scan.peek()
+        if kind == END or key in (";", ")"):
+            raise NotUnderstoodError("a CASE that does not end")
+        if key == "(":
+            group(scan)
+        elif scan.take()[2] == "CASE":
+            _pass_case(scan)
 
 
 def _pass_number(scan: Scanner, key: str) -> None:
@@ -825,7 +884,7 @@ def at_key(scan: Scanner) -> bool:
     if key == "PERIOD":
         return after == "FOR"
     if key == "VECTOR":
-        return after in _KEY_WORDS
+        return after in (*_KEY_WORDS, "(")
     return key in _KEY_STARTS
 
 
@@ -863,9 +922,9 @@ def read_key(scan: Scanner, dialect: Dialect, body: Body) -> None:
 def read_key_rest(scan: Scanner, named: str, unique: bool, conditional: bool) -> Key:
     """A key from its USING or its columns on."""
     is_hash = _using(scan)
-    columns = key_columns(scan)
+    columns, period = _key_columns(scan)
     is_hash = key_options(scan) or is_hash
-    return Key(named, unique, columns, is_hash and named != PRIMARY, conditional)
+    return Key(named, unique, columns, is_hash and named != PRIMARY, conditional, period)
 
 
 def _using(scan: Scanner) -> bool:
@@ -884,14 +943,18 @@ def _at_key_columns(scan: Scanner) -> bool:
     return scan.peek()[2] == "(" or (scan.peek()[2] in ("USING", "TYPE") and scan.peek(1)[2] != "(")
 
 
-def key_columns(scan: Scanner) -> tuple[tuple[str, int | None], ...]:
-    """The columns of a key with their prefix lengths; "" stands for an expression."""
+def _key_columns(scan: Scanner) -> tuple[tuple[tuple[str, int | None], ...], str]:
+    """The columns of a key with their prefix lengths ("" stands for an expression), and the period WITHOUT OVERLAPS or ""."""
     expect(scan, "(")
     columns: list[tuple[str, int | None]] = []
     while True:
-        columns.append(_key_part(scan))
+        part = _key_part(scan)
+        if scan.accept_all("WITHOUT", "OVERLAPS"):
+            expect(scan, ")")
+            return tuple(columns), part[0]
+        columns.append(part)
         if expect(scan, ",", ")") == ")":
-            return tuple(columns)
+            return tuple(columns), ""
 
 
 def _key_part(scan: Scanner) -> tuple[str, int | None]:
@@ -908,7 +971,7 @@ def _key_part(scan: Scanner) -> tuple[str, int | None]:
     return part
 
 
-_KEY_OPTIONS = ("KEY_BLOCK_SIZE", "WITH", "COMMENT", "VISIBLE", "INVISIBLE", "IGNORED", "NOT",
+_KEY_OPTIONS = ("KEY_BLOCK_SIZE", "WAIT", "NOWAIT", "WITH", "COMMENT", "VISIBLE", "INVISIBLE", "IGNORED", "NOT",
                 "CLUSTERING", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")  # fmt: skip
 
 
@@ -923,6 +986,8 @@ def key_options(scan: Scanner) -> bool:
         if key in ("KEY_BLOCK_SIZE", "COMMENT", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE"):
             scan.accept("=")
             scan.take()
+        elif key == "WAIT":
+            number(scan)
         elif key == "WITH":
             expect(scan, "PARSER")
             scan.take()
@@ -951,13 +1016,12 @@ def _foreign_key(scan: Scanner) -> None:
 def _period(scan: Scanner, body: Body) -> None:
     expect(scan, "FOR")
     _if_not_exists(scan)
-    name(scan)
+    period = name(scan).lower()
     expect(scan, "(")
-    bounds = [name(scan)]
+    start = name(scan)
     expect(scan, ",")
-    bounds.append(name(scan))
+    body.periods[period] = start, name(scan)
     expect(scan, ")")
-    body.periods.extend(bounds)
 
 
 def read_body(scan: Scanner, dialect: Dialect) -> Body:

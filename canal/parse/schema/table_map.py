@@ -25,7 +25,16 @@ from canal.parse.schema.online_ddl import ShadowTables
 from canal.rows.charsets import MAX_CHAR_BYTES, charset_of, label_text
 from canal.rows.decoder import RowDecoder
 from canal.rows.mask import Mask, Masks
-from canal.schema import GEOMETRY_KINDS, TYPE_CODES, ColumnSchema, TableSchema, unsure_label
+from canal.schema import (
+    GEOMETRY_KINDS,
+    TYPE_CODES,
+    UNTOLD,
+    ColumnSchema,
+    TableSchema,
+    as_binary,
+    column_from_text,
+    unsure_label,
+)
 from canal.statement import Statement
 
 log = logging.getLogger("canal.parse")
@@ -662,6 +671,27 @@ def with_nullability(raw: RawTableMap, found: TableSchema) -> TableSchema:
     """A schema that fits the map, with the nullability from the map where it was not known."""
     told = {column.name: raw.nullable[i] for i, column in enumerate(_mapped(raw, found)) if column.nullable is None}
     columns = (attrs.evolve(column, nullable=told.get(column.name, column.nullable)) for column in found.columns)
+    return attrs.evolve(found, columns=tuple(columns))
+
+
+def with_charsets(raw: RawTableMap, found: TableSchema) -> TableSchema | None:
+    """The schema with the charsets that its statement left to a default which is not known; None if the map has them not."""
+    columns = list(found.columns)
+    number = {column.name: i for i, column in enumerate(_mapped(raw, found))}
+    for at, column in enumerate(columns):
+        if column.charset != UNTOLD:
+            continue
+        if column.labels is not None:  # which are the same in any charset
+            columns[at] = attrs.evolve(column, charset=None)
+            continue
+        i = number[column.name]
+        collation = raw.charsets[i] if raw.charsets is not None and i < len(raw.charsets) else None
+        if not collation:
+            return None
+        charset = charset_of(collation)
+        text = as_binary(column.column_type) if charset == "binary" else column.column_type
+        made = column_from_text(column.name, text, charset=None if charset == "binary" else charset)
+        columns[at] = attrs.evolve(column, charset=made.charset, column_type=made.column_type, type_code=made.type_code)
     return attrs.evolve(found, columns=tuple(columns))
 
 
