@@ -286,12 +286,14 @@ class HistoryError(CanalError):
 class TargetError(CanalError):
     """A table that changes are applied to is at fault; nothing of the batch was written.
 
-    ``retry_after``: seconds that the target asks to be left alone; 0 where it says nothing.
+    ``retry_after``: seconds that the target asks to be left alone; 0 where it says nothing. ``is_lasting``: whether it is of
+    no use to try again before the remedy was followed.
     """
 
-    def __init__(self, message: str, *, retry_after: float = 0.0, **where: Any) -> None:
+    def __init__(self, message: str, *, retry_after: float = 0.0, is_lasting: bool = False, **where: Any) -> None:
         super().__init__(message, **where)
         self.retry_after = retry_after
+        self.is_lasting = is_lasting
 
 
 class TargetSchemaError(TargetError):

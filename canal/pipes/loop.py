@@ -337,7 +337,8 @@ class Pipe:
                 self._pause(error, failures)
 
     def _pause(self, error: CanalError, failures: int) -> None:
-        wait = None if isinstance(error, _LASTING) else self._retry.wait(failures)
+        is_lasting = isinstance(error, _LASTING) or (isinstance(error, TargetError) and error.is_lasting)
+        wait = None if is_lasting else self._retry.wait(failures)
         self._tell(error=error, failures=self._status.failures + 1)
         if wait is None:
             raise error

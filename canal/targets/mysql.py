@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import struct
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final, Literal
 
@@ -16,25 +17,27 @@ import attrs
 import pymysql
 from pymysql.constants import CLIENT
 
+from canal._util.option_checks import positive
 from canal.changes.alters import keeps_values
 from canal.changes.change import Table
 from canal.changes.latest import Key, TableState, Values
-from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
+from canal.errors import ConfigError, ConnectionLostError, TargetSchemaError, UnfitChangeError
 from canal.schema import ColumnSchema, column_from_text
 from canal.targets.names import Naming, Path, same
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
+from canal.targets.sql_errors import Kind, error_of, kind_of_number
 from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.values import TEXTS, plain_text
-from canal.targets.work import conflict
+from canal.targets.watch import Watch
 
 _MODE: Final = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO"
-_CONFLICTS: Final = (1205, 1213)  # lock wait timeout, deadlock
 _DUPLICATES: Final = (1062, 1586)
-_LOST: Final = (1053, 1927, 2002, 2003, 2006, 2013, 2055)
 #: Warnings of words that a later release may not know.
 _DEPRECATED: Final = (1287,)
 _ROWS: Final = 500
+#: Bytes that a statement has beside its values, at most.
+_STATEMENT: Final = 1 << 16
 _FLOAT: Final = struct.Struct("f")
 
 
@@ -43,7 +46,7 @@ class MySQLTarget:
     """Another MySQL or MariaDB server, or another schema; a table ``shop.orders`` is orders of the schema shop there.
 
     Tables that it makes are InnoDB, with the columns and the primary key of the source's; text in a key compares by its bytes.
-    Foreign keys are not checked; triggers see a changed row deleted and inserted. Zero dates are kept. Never let it write what
+    Foreign keys are not checked. Zero dates are kept. Never let it write what
     the same pipe reads: give tables other names by ``canal.Rule(to=…)`` where source and target are one server.
 
     Args:
@@ -51,6 +54,7 @@ class MySQLTarget:
             tables, and CREATE and ALTER where tables are to be made and columns added.
         database: where the progress is, and tables whose names have no schema.
         create, schema, progress_table: as ``canal.targets.sql_tables.SQLOptions`` has them.
+        timeout: seconds that the server may take for a statement about rows; then the connection is taken for lost.
     """
 
     connect: Mapping[str, Any] = attrs.field(repr=False)
@@ -58,6 +62,7 @@ class MySQLTarget:
     create: bool = attrs.field(default=True, kw_only=True)
     schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
     progress_table: str = attrs.field(default="canal_progress", kw_only=True)
+    timeout: float = attrs.field(default=60.0, kw_only=True, validator=positive)
 
     guarantee = Guarantee.ONCE
     scope: ClassVar[Scope] = "all"
@@ -74,18 +79,55 @@ class MySQLTarget:
     def begin(self, stream: str) -> Iterator[MySQLWork]:
         options = {"charset": "utf8mb4", "connect_timeout": 10, "autocommit": True, "client_flag": 0, **self.connect}
         options["client_flag"] |= CLIENT.FOUND_ROWS
-        with _understood():
-            connection = pymysql.connect(**options)
-        with closing(connection):
-            yield MySQLWork(connection, self.database, stream, SQLOptions(self.create, self.schema, self.progress_table))
+        connection: Any = pymysql.connect(**{**options, "defer_connect": True})
+        stopping = threading.Event()
+        watch = Watch(lambda: connection._sock.fileno(), self.timeout, lambda: work.stopping if work is not None else stopping)
+        work: MySQLWork | None = None
+        server = _Server(f"{self}", str(self.connect.get("user", "")), watch)
+        with watch.running():
+            with server.asked():
+                connection.connect()
+            with closing(connection):
+                options_of = SQLOptions(self.create, self.schema, self.progress_table)
+                work = MySQLWork(connection, self.database, stream, options_of, server)
+                yield work
+
+
+@attrs.frozen
+class _Server:
+    """Of the server, what its errors name, and the watch over the connection to it."""
+
+    target: str
+    user: str
+    watch: Watch
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """What a call of PyMySQL raises becomes an error of ours."""
+        try:
+            with self.watch:
+                yield
+        except UnicodeEncodeError as error:
+            raise Refused("text that is none in UTF-8") from error
+        except pymysql.MySQLError as error:
+            if self.watch.is_cut:
+                raise ConnectionLostError(f"{self.target} has not answered for {self.watch.limit:g} s") from error
+            number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+            said = f"error {number} ({type(error).__name__}){_column(str(error.args[-1:]))}"
+            kind = kind_of_number(number)
+            if kind is Kind.ROW or isinstance(error, (pymysql.DataError, pymysql.IntegrityError)):
+                raise Refused(said, is_duplicate=number in _DUPLICATES) from error
+            if isinstance(error, pymysql.InterfaceError):
+                kind = Kind.LOST
+            raise error_of(kind, said, self.target, self.user) from error
 
 
 class MySQLWork(SQLWork):
     slot = "%s"
     quote = "`"
 
-    def __init__(self, connection: Any, database: str, stream: str, options: SQLOptions) -> None:
-        self._connection, self._database = connection, database
+    def __init__(self, connection: Any, database: str, stream: str, options: SQLOptions, server: _Server) -> None:
+        self._connection, self._database, self._server = connection, database, server
         self._sole_keys: dict[Path, bool] = {}
         self._padded: set[Path] = set()
         self.execute(f"SET SESSION time_zone = '+00:00', foreign_key_checks = 0, sql_mode = '{_MODE}'")
@@ -94,7 +136,7 @@ class MySQLWork(SQLWork):
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
         cursor = self._connection.cursor()
-        with _understood():
+        with self._server.asked():
             cursor.execute(sql, tuple(values))
         return cursor
 
@@ -128,12 +170,24 @@ class MySQLWork(SQLWork):
         begin = size = 0
         for number, row in enumerate(rows):
             own = sum(map(_size, row))
+            if own > self._packet:
+                self._check_size(row)
             if number > begin and (size + own > self._packet // 2 or number - begin >= _ROWS):
                 yield rows[begin:number]
                 begin, size = number, 0
             size += own
         if begin < len(rows):
             yield rows[begin:]
+
+    def _check_size(self, row: Values) -> None:
+        """A statement that is too large breaks the connection, and would again."""
+        escaped = (str(self._connection.escape(value, self._connection.encoders)) for value in row)
+        size = sum(len(text.encode("utf-8", "surrogateescape")) + 2 for text in escaped)
+        if size + _STATEMENT > self._packet:
+            raise Refused(f"it has {size} bytes, and max_allowed_packet of the server is {self._packet}")
+
+    def patient(self) -> AbstractContextManager[None]:
+        return self._server.watch.patient()
 
     def rollback(self) -> None:
         if self._connection.open:
@@ -240,6 +294,9 @@ class MySQLWork(SQLWork):
 
     def column_type(self, column: ColumnSchema) -> str:
         kind = re.sub(r" ?/\*.*\*/", "", column.column_type) or "longtext"
+        if column.labels is not None:
+            labels = "', '".join(label.replace("\\", "\\\\").replace("'", "''").replace("%", "%%") for label in column.labels)
+            kind = f"{column.base_type}('{labels}')"
         if column.charset in (None, "binary") or column.base_type in ("json", "uuid", "inet4", "inet6"):
             return kind
         return f"{kind} CHARACTER SET {column.charset}"
@@ -304,25 +361,6 @@ def _moment(value: datetime) -> str:
 
 
 _ADAPTERS: Final[Mapping[type, Callable[[Any], Any]]] = {**TEXTS, datetime: _moment, str: plain_text}
-
-
-@contextmanager
-def _understood() -> Iterator[None]:
-    try:
-        yield
-    except UnicodeEncodeError as error:
-        raise Refused("text that is none in UTF-8") from error
-    except pymysql.MySQLError as error:
-        number = error.args[0] if error.args else 0
-        said = f"error {number} ({type(error).__name__})"
-        if number in _CONFLICTS:
-            raise conflict(f"another writer holds what is to be written: {said}") from error
-        if number in _LOST or isinstance(error, pymysql.InterfaceError):
-            raise ConnectionLostError(f"the connection to the target broke: {said}") from error
-        if isinstance(error, (pymysql.DataError, pymysql.IntegrityError)) or number in (1292, 1364, 1366, 3140):
-            text = f"{said}{_column(str(error.args[-1]))}"
-            raise Refused(text, is_duplicate=number in _DUPLICATES) from error
-        raise TargetError(f"the server refuses: {said}") from error
 
 
 def _column(said: str) -> str:

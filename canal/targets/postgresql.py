@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import attrs
 
-from canal._util.option_checks import text
+from canal._util.option_checks import positive, text
 from canal.changes import Table, TableState
 from canal.changes.latest import Key, Values
-from canal.errors import ConfigError, ConnectionLostError, TargetError
+from canal.errors import ConfigError, ConnectionLostError
 from canal.schema import ColumnSchema
 from canal.targets.names import Naming, Path
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
+from canal.targets.sql_errors import Kind, error_of, kind_of_state
 from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.tables import need
 from canal.targets.values import NO_TYPE, document_text
-from canal.targets.work import conflict
+from canal.targets.watch import Watch
 
 if TYPE_CHECKING:
     import psycopg
@@ -38,6 +40,11 @@ _TYPES: Final = {
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry"), "bytea"),
 }  # fmt: skip
 _BYTES: Final = "bytea"
+#: What a server says of an account or a database that it does not let in.
+_REFUSED: Final = re.compile(
+    r'(password authentication failed|no password supplied|no pg_hba.conf entry|(role|database) "[^"]*" does not exist|'
+    r'role "[^"]*" is not permitted to log in|[a-zA-Z0-9]+ authentication failed)'
+)
 #: Rows that are updated one by one: a table beside takes more statements.
 _FEW: Final = 4
 
@@ -47,7 +54,7 @@ class PostgreSQLTarget:
     """A PostgreSQL database, of version 12 or later, by psycopg 3; a table ``shop.orders`` is orders of the schema shop.
 
     TIME is an interval, BIGINT UNSIGNED and BIT numeric, ENUM and SET text, JSON json (its text as it is). What PostgreSQL has no
-    value for (zero dates, a NUL in text) is unfit. Triggers see a changed row deleted and inserted.
+    value for (zero dates, a NUL in text) is unfit.
 
     Args:
         conninfo: as ``psycopg.connect`` takes it: a URL, or ``host=… dbname=…``. The user needs SELECT, INSERT, UPDATE and
@@ -55,6 +62,7 @@ class PostgreSQLTarget:
         create, schema, progress_table: as ``canal.targets.sql_tables.SQLOptions`` has them; the progress is in the first
             schema of the user's search path.
         options: more arguments of ``psycopg.connect``, such as ``password``.
+        timeout: seconds that the server may take for a statement about rows; then the connection is taken for lost.
     """
 
     conninfo: str = attrs.field(repr=False, validator=text)
@@ -62,6 +70,7 @@ class PostgreSQLTarget:
     schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
     progress_table: str = attrs.field(default="canal_progress", kw_only=True)
     options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
+    timeout: float = attrs.field(default=60.0, kw_only=True, validator=positive)
 
     guarantee = Guarantee.ONCE
     scope: ClassVar[Scope] = "all"
@@ -80,38 +89,85 @@ class PostgreSQLTarget:
     @contextmanager
     def begin(self, stream: str) -> Iterator[PostgreSQLWork]:
         psycopg = need("psycopg", "postgresql")
+        user = self._user()
         try:
             connection = psycopg.connect(self.conninfo, autocommit=True, **{"connect_timeout": 10, **self.options})
         except psycopg.ProgrammingError as error:
             raise ConfigError("the connection string of PostgreSQL cannot be read") from error
         except psycopg.Error as error:
+            if found := _REFUSED.search(str(error)):  # libpq has no SQLSTATE of a login
+                raise error_of(Kind.ACCOUNT, found[0], f"{self}", user) from error
             raise ConnectionLostError(f"{self} cannot be reached: {type(error).__name__}") from error
-        with connection:
-            yield PostgreSQLWork(connection, stream, SQLOptions(self.create, self.schema, self.progress_table))
+        stopping = threading.Event()
+        watch = Watch(connection.fileno, self.timeout, lambda: work.stopping if work is not None else stopping)
+        work: PostgreSQLWork | None = None
+        with connection, watch.running():
+            server = _Server(f"{self}", user, watch)
+            work = PostgreSQLWork(connection, stream, SQLOptions(self.create, self.schema, self.progress_table), server)
+            yield work
+
+    def _user(self) -> str:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+
+        try:
+            return str({**conninfo_to_dict(self.conninfo), **self.options}.get("user", ""))
+        except ProgrammingError:
+            return ""
+
+
+@attrs.frozen
+class _Server:
+    """Of the server, what its errors name, and the watch over the connection to it."""
+
+    target: str
+    user: str
+    watch: Watch
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """What a call of psycopg raises becomes an error of ours."""
+        import psycopg
+
+        try:
+            with self.watch:
+                yield
+        except psycopg.Error as error:
+            if self.watch.is_cut:
+                raise ConnectionLostError(f"{self.target} has not answered for {self.watch.limit:g} s") from error
+            kind = kind_of_state(error.sqlstate)
+            if kind is Kind.ROW or isinstance(error, psycopg.DataError):
+                is_duplicate = isinstance(error, psycopg.errors.UniqueViolation)
+                raise Refused(_said(error), is_duplicate=is_duplicate) from error
+            if error.sqlstate is None and isinstance(error, psycopg.OperationalError):
+                kind = Kind.LOST
+            raise error_of(kind, _said(error), self.target, self.user) from error
 
 
 class PostgreSQLWork(SQLWork):
     slot = "%s"
 
-    def __init__(self, connection: psycopg.Connection[Any], stream: str, options: SQLOptions) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], stream: str, options: SQLOptions, server: _Server
+    ) -> None:  # fmt: skip
         from psycopg.types.string import TextLoader
 
-        self._connection = connection
+        self._connection, self._server = connection, server
         for name in ("json", "jsonb"):
             connection.adapters.register_loader(name, TextLoader)
-        connection.execute("SET TIME ZONE 'UTC'")
+        self.execute("SET TIME ZONE 'UTC'")
         self._stages: dict[tuple[str, tuple[str, ...]], int] = {}
         self._numbers = itertools.count()
         super().__init__(stream, options)
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
-        with _understood():
+        with self._server.asked():
             return self._connection.execute(sql.encode(), tuple(values))
 
     def insert(self, name: str, columns: Sequence[str], rows: Sequence[Values]) -> None:
         names = ", ".join(map(self.quoted, columns))
         copy_in = f"COPY {name} ({names}) FROM STDIN".replace("%%", "%")  # it has no slots
-        with _understood(), self._connection.cursor() as cursor, cursor.copy(copy_in.encode()) as copy:
+        with self._server.asked(), self._connection.cursor() as cursor, cursor.copy(copy_in.encode()) as copy:
             for row in rows:
                 copy.write_row(row)
 
@@ -140,6 +196,9 @@ class PostgreSQLWork(SQLWork):
                 f"INSERT INTO {name} ({names}) SELECT {names} FROM canal_rows_{number} s"
                 f" WHERE NOT EXISTS (SELECT 1 FROM {name} t WHERE {same})"
             )
+
+    def patient(self) -> AbstractContextManager[None]:
+        return self._server.watch.patient()
 
     def prepare(self, state: TableState) -> bool:
         is_new = super().prepare(state)
@@ -229,26 +288,9 @@ def _scale(arguments: str) -> int:
 _ADAPTERS: Final[Mapping[type, Callable[[Any], Any]]] = {**NO_TYPE, dict: document_text, list: document_text}
 
 
-@contextmanager
-def _understood() -> Iterator[None]:
-    import psycopg
-    from psycopg import errors
-
-    try:
-        yield
-    except (psycopg.IntegrityError, psycopg.DataError) as error:
-        raise Refused(_said(error), is_duplicate=isinstance(error, errors.UniqueViolation)) from error
-    except (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable) as error:
-        raise conflict(f"another writer holds what is to be written: {error.sqlstate}") from error
-    except psycopg.OperationalError as error:
-        raise ConnectionLostError(f"the connection to PostgreSQL broke: {error.sqlstate or type(error).__name__}") from error
-    except psycopg.Error as error:
-        raise TargetError(f"PostgreSQL refuses: {error.sqlstate} {type(error).__name__}") from error
-
-
 def _said(error: psycopg.Error) -> str:
     """What is wrong, and where; its own text may quote a value."""
     diag = error.diag
     column = re.search(r", column (\w+)", diag.context or "")
-    where = diag.constraint_name or diag.column_name or (column[1] if column else "")
+    where = diag.constraint_name or diag.column_name or (column[1] if column else "") or diag.table_name
     return f"{error.sqlstate or 'a value that psycopg does not take'} {type(error).__name__}" + (f", {where}" if where else "")

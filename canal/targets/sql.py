@@ -295,10 +295,11 @@ class SQLWork(SQLTables):
         return rows, unfit
 
     def _take_away(self, name: str, state: TableState) -> None:
-        if state.is_emptied:
-            self.execute(f"DELETE FROM {name}")
-        for column, value in state.emptied:
-            self.execute(f"DELETE FROM {name} WHERE {self.quoted(column)} = {self.slot}", [value])
+        with self.patient():
+            if state.is_emptied:
+                self.execute(f"DELETE FROM {name}")
+            for column, value in state.emptied:
+                self.execute(f"DELETE FROM {name} WHERE {self.quoted(column)} = {self.slot}", [value])
         gone = [self.adapted_key(state.table, key) for key, row in state.rows.items() if row is None or key in state.replaced]
         for where, values in self._where(state.table, [] if state.is_emptied else gone):
             self.execute(f"DELETE FROM {name} WHERE {where}", values)

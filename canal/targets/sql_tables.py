@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, Literal
 
 import attrs
@@ -97,6 +97,10 @@ class SQLTables(StateWork):
         """The column of the key of a table that is there which does not tell all values apart, and why; "" where all do."""
         return ""
 
+    def patient(self) -> AbstractContextManager[None]:
+        """Around statements that may take long for good reason: they alter or empty a table."""
+        return nullcontext()
+
     def create_parent(self, parts: Path) -> None:
         """Make the schema of a table that is about to be made."""
 
@@ -135,10 +139,13 @@ class SQLTables(StateWork):
     def _about(self, table: Table, parts: Path, what: str) -> Iterator[None]:
         """Tell which table it is that the database does not make or alter, and of which columns."""
         try:
-            yield
-        except (ConnectionLostError, TargetConflictError, TargetSchemaError):
+            with self.patient():
+                yield
+        except (ConnectionLostError, TargetConflictError):
             raise
         except (TargetError, Refused) as error:
+            if isinstance(error, TargetError) and error.is_lasting:  # the user is refused, not the table
+                raise
             kinds = ", ".join(f"{one.name} {one.column_type}" for one in table.columns if one.name in table.keys)
             said = " ".join(str(error.__cause__.args[-1]).split()) if error.__cause__ and error.__cause__.args else f"{error}"
             raise TargetSchemaError(  # the text of the server has no value of a row, as there is none in the statement
