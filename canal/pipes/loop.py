@@ -23,6 +23,7 @@ from canal._util.option_names import checks_names
 from canal._util.threads import OwnThread, is_own
 from canal.aio import AsyncInstance, to_the_end
 from canal.changes import Change, Reader
+from canal.changes.change import qualified
 from canal.errors import (
     CanalError,
     ConfigError,
@@ -423,7 +424,8 @@ class _Writer:
             if known is not None and _order(known.position, unit.start) > 0:
                 changes = unit.behind(known.position)
             if own := [change for change in changes if change.table.name == table]:
-                self._commit(unit, own, table)
+                source = "" if self.pipe.target.is_log else _source(own, table, known)
+                self._commit(unit, own, table, source)
 
     # -- both -----------------------------------------------------------------------------------------------------------
 
@@ -432,14 +434,14 @@ class _Writer:
             self._known[table] = self.work.progress(table)
         return self._known[table]
 
-    def _commit(self, unit: Unit, changes: list[Change], table: str) -> None:
+    def _commit(self, unit: Unit, changes: list[Change], table: str, source: str = "") -> None:
         """Commit, without what turns out to be unfit, which is parked before."""
         pipe = self.pipe
         known = self._known[table]
         epoch = 0 if known is None else known.epoch
         if unit.epoch and unit.epoch < epoch:
             raise TargetConflictError(f"turn {epoch} has written to the target, and this one is {unit.epoch}")
-        progress = Progress(unit.end, max(epoch, unit.epoch))
+        progress = Progress(unit.end, max(epoch, unit.epoch), source)
         self._park(unit, unit.parked)
         unit.parked = []
         while True:
@@ -474,6 +476,26 @@ class _Writer:
             "[%s] changes are parked in %s, the first at %s: %s; count %d", pipe.instance.destination, pipe._park,
             changes[0].origin.position, changes[0].error, len(changes),
         )  # fmt: skip
+
+
+def _source(changes: list[Change], table: str, known: Progress | None) -> str:
+    """Which table of the source the target's table belongs to.
+
+    Raises:
+        ConfigError: it belongs to another one.
+    """
+    found = "" if known is None else known.source
+    for one in dict.fromkeys([change.table for change in changes]):
+        if not one.columns:
+            continue  # a statement, which may spell the name otherwise
+        source = qualified(*one.origin) if one.merge is None else f"merged by {one.merge[0]}"
+        if found and source != found:
+            raise ConfigError(
+                f"both {found} and {source} would be the table {table} of the target",
+                remedy='Give one of them another name by canal.Rule(to="…"), or bring them together by canal.Rule(merge=…).',
+            )
+        found = source
+    return found
 
 
 def _order(one: Position, other: Position) -> int:

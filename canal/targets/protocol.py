@@ -65,9 +65,13 @@ class Progress:
     epoch: int = 0
     """With ``ha``: the highest number of a turn in which anything was written. Writers of an earlier one are refused."""
 
+    source: str = ""
+    """With the scope "table": which table of the source the target's belongs to. Another one is refused."""
+
     def to_text(self) -> str:
         """One line, which ``from_text`` reads."""
-        return json.dumps({"v": _FORMAT, "epoch": self.epoch, "position": self.position.to_text()})
+        fields = {"v": _FORMAT, "epoch": self.epoch, "position": self.position.to_text()}
+        return json.dumps({**fields, "source": self.source} if self.source else fields)
 
     @classmethod
     def from_text(cls, text: str) -> Progress:
@@ -79,7 +83,7 @@ class Progress:
         try:
             fields = json.loads(text)
             if fields["v"] == _FORMAT:
-                return cls(Position.from_text(fields["position"]), int(fields["epoch"]))
+                return cls(Position.from_text(fields["position"]), int(fields["epoch"]), str(fields.get("source", "")))
         except (ValueError, TypeError, KeyError, CanalError):
             pass
         raise TargetError(

@@ -172,6 +172,9 @@ class _OneSlot:
     _connection: Any
     _stream: str
 
+    def _names_key(self) -> str:
+        return ""
+
     def _server(self, key: str) -> Any:
         """A client that follows no slot to another server: what it had watched would not be watched there."""
         return self._connection.get_redis_connection(self._connection.get_node_from_key(key))

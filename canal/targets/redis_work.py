@@ -17,6 +17,7 @@ from canal.changes.latest import Key, Values
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
 from canal.formats.change_json import line, row_json
 from canal.model import Row
+from canal.targets.names import Names, Naming
 from canal.targets.values import TEXTS
 from canal.targets.work import LogWork, StateWork, conflict
 
@@ -72,14 +73,24 @@ def text_of(found: Any) -> str | None:
 class _Commit:
     """The progress, and what is written with it, in one MULTI."""
 
+    names: Names
+
     def __init__(self, target: Layout, connection: Any, stream: str) -> None:
         super().__init__()
         self._target, self._connection, self._stream, self._what = target, connection, stream, f"{target}"
+        self.names = Names(_NAMING)
 
     def _progress_key(self, table: str) -> str:
         return f"{self._target.prefix}canal_progress:{self._stream}"
 
+    def _names_key(self) -> str:
+        """Where the names of tables are kept; "" where the progress of each table has its own."""
+        return f"{self._target.prefix}canal_names:{self._stream}"
+
     def load(self, table: str) -> str | None:
+        if key := self._names_key():
+            forget = f"DEL {key}"
+            self.names = Names(_NAMING, text_of(self._connection.get(key)), forget)
         return text_of(self._connection.get(self._progress_key(table)))
 
     def _server(self, key: str) -> Any:
@@ -95,7 +106,10 @@ class _Commit:
             pipeline.multi()
             queue(pipeline)
             pipeline.set(key, new)
+            if self.names.is_changed and self._names_key():
+                pipeline.set(self._names_key(), self.names.to_text())
             pipeline.execute()
+        self.names.is_changed = False
 
 
 class RedisRows(_Commit, StateWork):
@@ -120,7 +134,7 @@ class RedisRows(_Commit, StateWork):
                     pipeline.hset(name, mapping=fields_of(state.table, row))
 
     def _keys_of(self, table: Table) -> list[bytes]:
-        pattern = f"{self._target.prefix}{table.name}:".translate(_GLOB) + "*"
+        pattern = f"{self._target.prefix}{table.name.translate(_COLON)}:".translate(_GLOB) + "*"
         return list(self._connection.scan_iter(match=pattern, count=_SCAN))
 
     def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
@@ -135,7 +149,7 @@ class RedisRows(_Commit, StateWork):
         }
 
     def _name(self, table: Table, key: Key) -> bytes:
-        return f"{self._target.prefix}{table.name}:".encode() + _joined(key)
+        return f"{self._target.prefix}{table.name.translate(_COLON)}:".encode() + _joined(key)
 
 
 class RedisMembers(_Commit, StateWork):
@@ -221,6 +235,11 @@ class RedisLog(_Commit, LogWork):
 
 
 _GLOB: Final = str.maketrans({char: f"\\{char}" for char in "*?[]\\^-"})
+
+
+#: A colon ends the name of a table, so one within it is marked, as in the values of a key.
+_COLON: Final = str.maketrans({":": "\\:", "\\": "\\\\"})
+_NAMING: Final = Naming(is_flat=True, reserved=[(f"canal_{one}",) for one in ("progress", "names", "members", "turn", "turns")])
 
 
 def _joined(key: Key) -> bytes:

@@ -421,6 +421,23 @@ class _ByTableWork:
         self.work.commit(progress, table)
 
 
+def test_a_progress_for_each_table_names_its_table_of_the_source(folder: Path) -> None:
+    target = SQLiteTarget(folder / "copy.db")
+    rule = canal.Rule(tables=r"shop\.o_\d", to="orders")
+    first, second = FakeBinlog(), FakeBinlog()
+    for number, fake in ((1, first), (1, second), (2, second)):
+        orders(fake, f"o_{number}").insert({"id": number})
+    piped(first, ByTable(target), rule)
+    with closing(sqlite3.connect(target.path)) as connection:  # what SQL targets store of it themselves
+        connection.execute("DELETE FROM canal_progress WHERE target = 'names of tables'")
+        connection.commit()
+
+    with pytest.raises(canal.ConfigError, match=r"both shop\.o_1 and shop\.o_2 would be the table orders"):
+        piped(second, ByTable(target), rule)
+
+    assert read(target, "SELECT id FROM orders") == [(1,)]
+
+
 def test_a_transaction_whose_end_is_long_in_coming_is_waited_for(
     fake_binlog: FakeBinlog, target: SQLiteTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

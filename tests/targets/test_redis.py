@@ -371,3 +371,40 @@ def test_a_server_is_no_cluster_and_a_cluster_no_server(
 def test_options_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         RedisTarget("redis://localhost", **options)
+
+
+@pytest.mark.parametrize("structure", ["hash", "json"])
+def test_tables_and_keys_with_colons_stay_apart(structure: Any, redis_server: RedisServer, single: Any) -> None:
+    """`t`.('a', '1') and `t:a`.('1') had one key, and TRUNCATE of the first took the rows of the second."""
+    fake, name = FakeBinlog(), f"t{os.getpid()}_{next(_numbers)}"
+    first = fake.table("shop", name, "k VARCHAR(9), i INT, n INT, PRIMARY KEY (k, i)")
+    second = fake.table("shop", f"{name}:a", "i INT PRIMARY KEY, n INT")
+    first.insert({"k": "a", "i": 1, "n": 1})
+    second.insert({"i": 1, "n": 2})
+    fake.ddl(f"TRUNCATE TABLE {name}", "shop")
+    fake.end()
+
+    with canal.Instance(canal.InstanceConfig(destination=name, source=fake, start="earliest")) as instance:
+        instance.subscribe()
+        canal.pipe(instance, RedisTarget(redis_server.url, structure), on_error="stop").run()
+
+    assert list(single.keys(f"shop.{name}*")) == [rf"shop.{name}\:a:1"]
+
+
+def test_tables_that_would_be_one_are_refused_across_restarts(redis_server: RedisServer) -> None:
+    name = f"t{os.getpid()}_{next(_numbers)}"
+    rule = canal.Rule(tables=r"shop\..*", to=name)
+    for table in ("a", "b"):
+        fake = FakeBinlog()
+        fake.table("shop", "a", "id INT PRIMARY KEY").insert({"id": 1})
+        if table == "b":
+            fake.table("shop", "b", "id INT PRIMARY KEY").insert({"id": 1})
+        fake.end()
+        with canal.Instance(canal.InstanceConfig(destination=name, source=fake, start="earliest")) as instance:
+            instance.subscribe()
+            pipe = canal.pipe(instance, RedisTarget(redis_server.url), rules=[rule], on_error="stop", batch_size=1)
+            if table == "a":
+                pipe.run()
+            else:
+                with pytest.raises(ConfigError, match=r"both shop\.a and shop\.b would be the table"):
+                    pipe.run()
