@@ -370,3 +370,26 @@ def test_the_kind_of_a_geometry_is_the_one_that_the_server_shows(own_server: Thr
     assert len(tables) == 2
     for table in tables:
         assert [column.column_type for column in table.columns] == [str(kind) for (kind,) in shown]
+
+
+@pytest.mark.every_line
+@pytest.mark.lines("mariadb>=10.5")  # older ones refuse such a column
+def test_a_virtual_column_of_the_auto_increment_one_is_absent(own_server: ThrowawayServer) -> None:
+    """MariaDB logs what the column would be if the number of a new row were 0."""
+    own_server.query("SET GLOBAL binlog_row_metadata = MINIMAL")
+    run(
+        own_server, "CREATE DATABASE d CHARACTER SET utf8mb4",
+        "CREATE TABLE d.known (id INT AUTO_INCREMENT PRIMARY KEY, a INT, v VARCHAR(9) AS (CONCAT('N', id)), y INT AS (a + 1))",
+    )  # fmt: skip
+    with Watch(own_server, "d\\..*") as watch:
+        watch.run(
+            "INSERT INTO d.known (a) VALUES (1)",
+            "CREATE TABLE d.made (id INT AUTO_INCREMENT UNIQUE, a INT, v VARCHAR(9) AS (CONCAT('N', id)), w INT AS (LENGTH(v)),"
+            " y INT AS (a + 1))",
+            "INSERT INTO d.made (a) VALUES (1)", "ALTER TABLE d.known ADD z INT AS (id + 1)",
+            "INSERT INTO d.known (a) VALUES (2)", "COMMIT",
+        )  # fmt: skip
+        rows = [row.after.as_dict() for entry in watch.read() for row in entry.rows]
+
+    absent = [{name for name, value in row.items() if value is canal.ABSENT} for row in rows]
+    assert absent == [{"v"}, {"v", "w"}, {"v", "z"}]

@@ -69,6 +69,8 @@ class TableState:
     #: In lower case; it is taken to be InnoDB where no statement names another one.
     engine: str = INNODB
     partitioned: bool = False
+    #: In lower case the AUTO_INCREMENT column, "" where there is none; None: not known.
+    counted: str | None = None
 
     @property
     def shown(self) -> tuple[ColumnSchema, ...]:
@@ -669,6 +671,9 @@ def altered(
     if not dialect.has("members_apart"):
         _check_members(columns, dialect)
     row_end = _row_end(state, change)
+    counted = _counted(state, change, columns_made)
+    if dialect.is_mariadb:
+        columns = _with_unlogged(state, change, columns, columns_made, counted)
     made, keys = _keys(state, change, dialect, columns, columns_made, row_end)
     hidden: tuple[ColumnSchema, ...] = ()
     if dialect.is_mariadb and keys is not None:
@@ -679,7 +684,44 @@ def altered(
     engine = change.engine or state.engine
     partitioned = state.partitioned if change.partitioned is None else change.partitioned
     counts_first = engine == INNODB and not partitioned and _counts_first(state, change, columns_made)
-    return TableState(schema, charset, keys, row_end, len(hidden), counts_first, engine, partitioned)
+    return TableState(schema, charset, keys, row_end, len(hidden), counts_first, engine, partitioned, counted)
+
+
+def _counted(state: TableState, change: Alteration, made: list[_Made]) -> str | None:
+    """The AUTO_INCREMENT column after the clauses."""
+    defined = {p.name.lower(): p.definition for p in change.placed if p.definition is not None}
+    counting = [name for name, definition in defined.items() if definition.auto_increment]
+    if counting:
+        return counting[-1]
+    if not state.counted:
+        return state.counted
+    new = next((one.name for one in made if not one.is_new and (one.old or one.name) == state.counted), "")
+    return "" if new in defined else new
+
+
+def _with_unlogged(
+    state: TableState, change: Alteration, columns: list[ColumnSchema], made: list[_Made], counted: str | None
+) -> list[ColumnSchema]:
+    """MariaDB logs a VIRTUAL column that is made of the AUTO_INCREMENT one as if the new row's number were 0."""
+    defined = {p.name.lower(): p.definition.made_of for p in change.placed if p.definition is not None}
+    sources = {column.name.lower() for column in columns if not column.virtual} if counted is None else {counted} - {""}
+    if counted is None and state.keys is not None:
+        sources &= {name.lower() for key in state.keys for name, _ in key.columns[:1]}
+    # A column that begins to count: what the VIRTUAL columns that stay are made of is not kept.
+    before = next((one.old or one.name for one in made if one.name == counted and not one.is_new), "")
+    is_new = bool(counted) and state.counted not in (None, before)
+    unlogged: set[str] = set()
+    while True:
+        found = {
+            column.name.lower() for column in columns
+            if column.virtual and (
+                bool(defined[column.name.lower()] & (sources | unlogged)) if column.name.lower() in defined
+                else is_new or not column.logged
+            )
+        }  # fmt: skip
+        if found == unlogged:
+            return [attrs.evolve(one, logged=False) if one.name.lower() in unlogged else one for one in columns]
+        unlogged = found
 
 
 def _row_end(state: TableState, change: Alteration) -> str:
@@ -1073,4 +1115,4 @@ def created(
     change = Alteration(placed=[_Placed(column.name, column) for column in body.columns], body=body)
     change.versioned = options.versioned or body.versioned
     change.engine, change.partitioned = options.engine, options.partitioned
-    return altered(TableState(TableSchema(schema, table, ()), charset, ()), change, dialect, charset)
+    return altered(TableState(TableSchema(schema, table, ()), charset, (), counted=""), change, dialect, charset)

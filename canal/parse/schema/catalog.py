@@ -718,10 +718,11 @@ def table_to_document(state: TableState) -> dict[str, Any]:
         **({"counts_first": True} if state.counts_first else {}),
         **({"engine": state.engine} if state.engine != INNODB else {}),
         **({"partitioned": True} if state.partitioned else {}),
+        **({"counted": state.counted} if state.counted is not None else {}),
         "columns": [
             [
                 c.name, c.column_type, c.charset, c.nullable, c.key, c.visible, None if c.labels is None else list(c.labels),
-                *(word for word in ("virtual", "hidden") if getattr(c, word)),
+                *(word for word in ("virtual", "hidden") if getattr(c, word)), *(() if c.logged else ("unlogged",)),
             ]
             for c in state.schema.columns
         ],
@@ -737,7 +738,9 @@ def table_from_document(document: dict[str, Any]) -> TableState:
     for named, text, charset, nullable, key, visible, labels, *words in document["columns"]:
         column = column_from_text(named, text, charset=charset, nullable=nullable, key=key, visible=visible)
         labels = None if labels is None else tuple(labels)
-        columns.append(attrs.evolve(column, labels=labels, virtual="virtual" in words, hidden="hidden" in words))
+        columns.append(attrs.evolve(
+            column, labels=labels, virtual="virtual" in words, hidden="hidden" in words, logged="unlogged" not in words,
+        ))  # fmt: skip
     keys = document["keys"]
     if not all(isinstance(name, str) for name in (document["schema"], document["table"], *(column.name for column in columns))):
         raise ValueError("a name that is no text")
@@ -755,4 +758,5 @@ def table_from_document(document: dict[str, Any]) -> TableState:
         document.get("counts_first", False),
         document.get("engine", INNODB),
         document.get("partitioned", False),
+        document.get("counted"),
     )

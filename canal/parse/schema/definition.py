@@ -98,6 +98,8 @@ class ColumnDefinition:
     auto_increment: bool = False
     #: It has a default other than NULL, or is computed.
     has_value: bool = False
+    #: Lower-case words of the expression that it is computed by, columns among them.
+    made_of: frozenset[str] = frozenset()
 
     def fills(self, dialect: Dialect) -> bool:
         """Whether it is not NULL in the rows that are there when it is added, or may be."""
@@ -181,18 +183,20 @@ def number(scan: Scanner) -> int:
     return int(digits)
 
 
-def group(scan: Scanner) -> None:
-    """Pass over a group in brackets, which begins here and has an end."""
+def group(scan: Scanner) -> frozenset[str]:
+    """Pass over a group in brackets, which begins here and has an end. Return its words and names in lower case."""
     if scan.peek()[2] != "(":
         raise NotUnderstoodError("no bracket where one should stand")
-    depth = 0
+    depth, words = 0, set()
     while True:
-        kind, _, key = scan.take()
+        kind, text, key = scan.take()
         if kind == END:
             raise NotUnderstoodError("a bracket that does not close")
+        if kind in (WORD, NAME):
+            words.add(text.lower())
         depth += (key == "(") - (key == ")")
         if not depth:
-            return
+            return frozenset(words)
 
 
 _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
@@ -612,11 +616,12 @@ class _ColumnReader:
     keys: dict[str, None] = attrs.field(factory=dict)
     counts: bool = False
     has_value: bool = False
+    made_of: frozenset[str] = frozenset()
 
     def column(self) -> ColumnDefinition:
         return ColumnDefinition(
             self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound, self.virtual, self.counts,
-            self.has_value,
+            self.has_value, self.made_of,
         )  # fmt: skip
 
     def key(self, unique: bool) -> None:
@@ -731,7 +736,7 @@ class _ColumnReader:
         if self.scan.accept("ROW"):
             self.row_bound = expect(self.scan, "START", "END")
         else:
-            group(self.scan)
+            self.made_of = group(self.scan)
             self.virtual = self.has_value = True
 
     def stored(self) -> None:

@@ -5,6 +5,7 @@ Never connects: whoever calls brings the means to ask.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -47,6 +48,8 @@ _INDEXES: Final = (
     " FROM information_schema.statistics"
 )
 _VIEWS: Final = ("VIEW", "SYSTEM VIEW")
+#: The names in an expression as the servers write it: in backquotes.
+_WORDS: Final = re.compile("`((?:[^`]|``)*)`")
 #: Tables that one query tells of: some servers open each of them, and have ``read_timeout`` for the answer.
 PIECE: Final = 500
 
@@ -126,12 +129,32 @@ def _state(
     made, ordered = with_keys(shown, keys, row_end, release, release.is_mariadb)
     # Which key stands in for a missing primary one is for the server to say.
     made = tuple(attrs.evolve(new, key=old.key, nullable=old.nullable) for new, old in zip(made, shown))
+    counted = next((str(column[0]).lower() for column in columns if "auto_increment" in str(column[5])), "")
+    if release.is_mariadb:
+        made = _with_unlogged(made, {str(column[0]).lower(): str(column[7] or "") for column in columns}, counted)
     hidden = hidden_columns(made, ordered, row_end) if release.is_mariadb else ()
     charset = None if collation is None else _charset(str(collation))
     engine, partitioned = str(engine).lower(), "partitioned" in str(options)
     counts_first = engine == INNODB and not partitioned and "auto_increment" in str(columns[0][5])
     schema = TableSchema(schema, table, made + hidden)
-    return TableState(schema, charset, ordered, row_end, len(hidden), counts_first, engine, partitioned)
+    return TableState(schema, charset, ordered, row_end, len(hidden), counts_first, engine, partitioned, counted)
+
+
+def _with_unlogged(
+    columns: tuple[ColumnSchema, ...], expressions: dict[str, str], counted: str
+) -> tuple[ColumnSchema, ...]:
+    """MariaDB logs a VIRTUAL column that is made of the AUTO_INCREMENT one as if the new row's number were 0."""
+    unlogged = {counted} - {""}
+    words = {name: {one.replace("``", "`") for one in _WORDS.findall(text.lower())} for name, text in expressions.items()}
+    for _ in columns if unlogged else ():  # one may be made of another one
+        unlogged |= {_lower_name(column) for column in columns if column.virtual and words[_lower_name(column)] & unlogged}
+    return tuple(
+        attrs.evolve(one, logged=False) if one.virtual and _lower_name(one) in unlogged else one for one in columns
+    )
+
+
+def _lower_name(column: ColumnSchema) -> str:
+    return column.name.lower()
 
 
 def _with_geometries(keys: list[Key], columns: list[ColumnSchema]) -> list[Key]:
