@@ -26,10 +26,10 @@ from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import ddl_context, query_context, status_of
 from canal.parse.log.statements import explicit_defaults
-from canal.parse.schema.alter import TableState
 from canal.parse.schema.catalog import Applied, Catalog
 from canal.parse.schema.classify import classify
 from canal.parse.schema.scanner import Scanner
+from canal.parse.schema.table_state import TableState
 from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, column_from_text

@@ -27,10 +27,10 @@ from canal.errors import (
 )
 from canal.parse.ahead import Changes, LogAhead, folded, is_behind, logged_statement
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.schema.alter import TableState
 from canal.parse.schema.catalog import Catalog, table_from_document, table_to_document
 from canal.parse.schema.history import OtherSourceError, SchemaHistory, Snapshot, Version
 from canal.parse.schema.table_map import RawTableMap, misfit, with_charsets, with_nullability
+from canal.parse.schema.table_state import TableState
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key

@@ -31,7 +31,7 @@ from canal.errors import AuthenticationError, ConfigError, CursorError, SchemaEr
 from canal.formats.change_table import SNAPSHOT_ORD, Shape, pack_txn
 from canal.formats.spark_types import spark_arrow_type
 from canal.gtid import parse_gtid_set
-from canal.parse.schema.alter import TableState
+from canal.parse.schema.table_state import TableState
 from canal.parse.source import _pymysql
 from canal.parse.source.information_schema import table_states
 from canal.parse.source.mysql import MySQLSource

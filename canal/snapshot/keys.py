@@ -19,7 +19,7 @@ import attrs
 from canal.binlog import type_codes as codes
 from canal.binlog.server_facts import ServerFacts
 from canal.errors import CursorError, ServerError, UnsupportedError
-from canal.parse.schema.alter import TableState
+from canal.parse.schema.table_state import TableState
 from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, TableSchema
 

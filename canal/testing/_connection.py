@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 from canal.errors import ConnectionLostError, LostReason, PositionLostError, StateError
 from canal.gtid import parse_gtid_set
-from canal.parse.schema.alter import TableState
+from canal.parse.schema.table_state import TableState
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import Description, FullConnection
 from canal.position import Position, journal_key

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canal.parse.schema.alter import Alteration, TableState, altered, copied, created, read_alteration
+from canal.parse.schema.alter import altered, copied, created
+from canal.parse.schema.alteration import Alteration, read_alteration
 from canal.parse.schema.definition import Dialect, NotUnderstoodError, Options, read_body
 from canal.parse.schema.scanner import Scanner
+from canal.parse.schema.table_state import TableState
 
 MYSQL, MARIADB = Dialect("mysql", (8, 4, 0)), Dialect("mariadb", (10, 11, 2))
 DIALECTS = pytest.mark.parametrize("dialect", [MYSQL, MARIADB])

@@ -13,10 +13,10 @@ from canal.binlog.server_facts import Release
 from canal.errors import SchemaError
 from canal.parse.follower import SchemaFollower
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.schema.alter import TableState
 from canal.parse.schema.classify import classify
 from canal.parse.schema.history import SchemaHistory
 from canal.parse.schema.table_map import RawTableMap, parse_table_map
+from canal.parse.schema.table_state import TableState
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import Description, complete
 from canal.testing.fake import FakeBinlog

@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from canal.parse.schema.alter import Alteration, TableState, altered, copied, created, read_alteration
+from canal.parse.schema.alter import altered, copied, created
+from canal.parse.schema.alteration import Alteration, read_alteration
 from canal.parse.schema.classify import classify, if_exists, is_database_option, object_of, pass_wait
 from canal.parse.schema.definition import (
     INNODB,
@@ -27,6 +28,7 @@ from canal.parse.schema.definition import (
     read_key_rest,
 )
 from canal.parse.schema.scanner import END, Scanner
+from canal.parse.schema.table_state import TableState
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.statement import Statement, Table
 

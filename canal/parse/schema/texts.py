@@ -13,7 +13,7 @@ import attrs
 
 from canal.binlog.server_facts import Release
 from canal.errors import ConfigError
-from canal.parse.schema.alter import TableState, created
+from canal.parse.schema.alter import created
 from canal.parse.schema.classify import created_or_altered
 from canal.parse.schema.definition import (
     Body,
@@ -23,6 +23,7 @@ from canal.parse.schema.definition import (
     read_body,
 )
 from canal.parse.schema.scanner import END, Scanner
+from canal.parse.schema.table_state import TableState
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
 from canal.statement import Table
 

@@ -48,8 +48,8 @@ from canal.parse.log.events import Format, as_closed, check_format, parse_format
 from canal.parse.log.framing import BUFFER_BYTES, FileFramer
 from canal.parse.log.scan import TransactionScan, first_to_scan
 from canal.parse.log.side_reads import SideRead
-from canal.parse.schema.alter import TableState
 from canal.parse.schema.cascades import ForeignKey, keys_in
+from canal.parse.schema.table_state import TableState
 from canal.parse.schema.texts import Tables, tables_from_mapping, tables_from_sql
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.mysql import MySQLSource

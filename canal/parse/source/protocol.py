@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 
 import attrs
 
-from canal.parse.schema.alter import TableState
 from canal.parse.schema.cascades import ForeignKey
+from canal.parse.schema.table_state import TableState
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.unlogged import Unlogged
 from canal.position import Position
