@@ -21,7 +21,8 @@ import pytest
 from canal.binlog.server_facts import Release
 from canal.parse.log.events import ddl_context, parse_format, query_context
 from canal.parse.schema.catalog import Catalog, TableState
-from canal.parse.schema.table_map import RawTableMap, parse_table_map, schema_from_map, with_nullability
+from canal.parse.schema.map_schema import schema_from_map, with_nullability
+from canal.parse.schema.raw_map import RawTableMap, parse_table_map
 from canal.parse.source.connection import MySQLConnection
 from canal.parse.source.information_schema import COLUMNS_QUERY, column_of, table_states, texts
 from canal.schema import ColumnSchema, is_sure, label_bytes

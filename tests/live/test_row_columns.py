@@ -15,7 +15,8 @@ import pytest
 
 import canal
 from canal.binlog.server_facts import Release
-from canal.parse.schema.table_map import parse_table_map, schema_from_map
+from canal.parse.schema.map_schema import schema_from_map
+from canal.parse.schema.raw_map import parse_table_map
 from canal.schema import GEOMETRY_KINDS
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line

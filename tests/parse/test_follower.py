@@ -15,7 +15,7 @@ from canal.parse.follower import SchemaFollower
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.classify import classify
 from canal.parse.schema.history import SchemaHistory
-from canal.parse.schema.table_map import RawTableMap, parse_table_map
+from canal.parse.schema.raw_map import RawTableMap, parse_table_map
 from canal.parse.schema.table_state import TableState
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import Description, complete

@@ -14,7 +14,9 @@ import canal
 from canal.binlog.server_facts import Release
 from canal.filter import FieldFilter, TableFilter
 from canal.parse.schema import table_map
-from canal.parse.schema.table_map import NEWEST, RawTableMap, TableResolver, misfit, parse_table_map
+from canal.parse.schema.misfit import misfit
+from canal.parse.schema.raw_map import NEWEST, RawTableMap, parse_table_map
+from canal.parse.schema.table_map import TableResolver
 from canal.parse.schema.texts import tables_from_mapping
 from canal.testing.fake import FakeBinlog
 

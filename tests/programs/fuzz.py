@@ -51,8 +51,10 @@ from canal.parse.log.events import ddl_context, parse_format, query_context
 from canal.parse.log.framing import FileFramer, PacketFramer, parse_error_packet
 from canal.parse.schema.catalog import Catalog
 from canal.parse.schema.classify import classify
+from canal.parse.schema.misfit import misfit
+from canal.parse.schema.raw_map import RawTableMap
 from canal.parse.schema.scanner import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
-from canal.parse.schema.table_map import RawTableMap, TableResolver, misfit
+from canal.parse.schema.table_map import TableResolver
 from canal.position import Position, PreparedXa
 from canal.rows.columnar import ChangeColumns
 from canal.rows.decoder import RowDecoder, _decimal_groups, _width

@@ -594,7 +594,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _HA_RUN,
     ),
     _mutant(
-        "a table map that does not fit is believed", "parse/schema/table_map.py",
+        "a table map that does not fit is believed", "parse/schema/misfit.py",
         '        if problem:\n            return f"column', '        if False:\n            return f"column',
         "parse/test_tables.py::test_a_schema_that_disagrees_is_told",
     ),

@@ -15,7 +15,8 @@ import canal
 from canal.filter import FieldFilter, TableFilter
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.classify import classify
-from canal.parse.schema.table_map import RawTableMap, TableResolver
+from canal.parse.schema.raw_map import RawTableMap
+from canal.parse.schema.table_map import TableResolver
 from canal.testing.fake import FakeBinlog, FakeColumn
 
 UTC = datetime.UTC

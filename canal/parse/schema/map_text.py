@@ -1,0 +1,51 @@
+"""The text of a column's type as far as a table map tells it.
+"""
+
+from __future__ import annotations
+
+from canal.binlog import type_codes as codes
+from canal.rows.charsets import MAX_CHAR_BYTES
+
+_NAMES = {
+    codes.TINY: "tinyint", codes.SHORT: "smallint", codes.LONG: "int", codes.FLOAT: "float", codes.DOUBLE: "double",
+    codes.TIMESTAMP: "timestamp", codes.LONGLONG: "bigint", codes.INT24: "mediumint", codes.DATE: "date",
+    codes.TIME: "time", codes.DATETIME: "datetime", codes.YEAR: "year", codes.NEWDATE: "date",
+    codes.TIMESTAMP2: "timestamp", codes.DATETIME2: "datetime", codes.TIME2: "time", codes.VECTOR: "vector",
+    codes.JSON: "json", codes.GEOMETRY: "geometry",
+}  # fmt: skip
+
+
+def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels: tuple[str, ...] | None) -> str:
+    """The column type as the server would print it, as far as a table map tells it."""
+    text = _NAMES.get(code, "")
+    binary = charset in (None, "binary")
+    width = MAX_CHAR_BYTES.get(charset or "", 1)
+    if code in codes.TEMPORAL and meta:
+        text += f"({meta})"
+    elif code in codes.DECIMALS:
+        text = f"decimal({meta & 0xFF},{meta >> 8})"
+    elif code == codes.BIT:
+        text = f"bit({(meta >> 8) * 8 + (meta & 0xFF)})"
+    elif code == codes.VARCHAR_COMPRESSED:
+        text = f"varbinary({meta - 1})" if binary else f"varchar({(meta - 1) // width})"
+    elif code in (codes.VARCHAR, codes.VAR_STRING):
+        text = f"varbinary({meta})" if binary else f"varchar({meta // width})"
+    elif code == codes.STRING:
+        size = string_length(meta)
+        text = f"binary({size})" if binary else f"char({size // width})"
+    elif code in codes.BLOBS:
+        text = {1: "tiny", 3: "medium", 4: "long"}.get(meta, "") + ("blob" if binary else "text")
+    elif code in (codes.ENUM, codes.SET):
+        members = ",".join("'" + label.replace("'", "''") + "'" for label in labels or ())
+        text = ("enum" if code == codes.ENUM else "set") + f"({members})"
+    if code in (codes.BLOB_COMPRESSED, codes.VARCHAR_COMPRESSED):
+        return text + " /*M!100301 COMPRESSED*/"
+    return text + " unsigned" if unsigned and code in codes.NUMERIC else text
+
+
+def string_length(meta: int) -> int:
+    """Bytes that a CHAR or BINARY column can hold: two bits of the length hide, inverted, in the type byte."""
+    if meta < 256:
+        return meta
+    head = meta >> 8
+    return (meta & 0xFF) | ((head & 0x30) ^ 0x30) << 4
