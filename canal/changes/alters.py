@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from canal.parse.schema.catalog import Catalog, filled_columns
-from canal.parse.schema.definition import Dialect, NotUnderstoodError
+from canal.parse.schema.parts import Dialect, NotUnderstoodError
 from canal.parse.schema.table_state import TableState
 from canal.rows.charsets import MAX_CHAR_BYTES
 from canal.schema import ColumnSchema, TableSchema, column_from_text

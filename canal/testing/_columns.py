@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from canal.errors import UsageError
-from canal.parse.schema import definition
+from canal.parse.schema import definition, parts
 from canal.parse.schema.scanner import END, Scanner
 from canal.testing._encode import COLLATIONS, FakeColumn, keyed
 
@@ -21,17 +21,17 @@ def parse_columns(text: str, charset: str = "utf8mb4") -> tuple[FakeColumn, ...]
             raise UsageError(f"the columns of a fake table cannot have {token[1]}: it makes no values by itself")
     scan = Scanner(f"{text})")
     try:
-        body = definition.read_body(scan, definition.Dialect())
+        body = definition.read_body(scan, parts.Dialect())
         if scan.broken or scan.peek()[0] != END:
-            raise definition.NotUnderstoodError(f"{scan.peek()[1]!r} behind the last column")
-    except definition.NotUnderstoodError as problem:
+            raise parts.NotUnderstoodError(f"{scan.peek()[1]!r} behind the last column")
+    except parts.NotUnderstoodError as problem:
         raise UsageError(f"the columns of a fake table are not understood: {problem}") from None
     columns = [_column(column, charset) for column in body.columns]
     return keyed(columns, [part for key in body.keys if key.is_primary for part in key.columns])
 
 
-def _column(found: definition.ColumnDefinition, charset: str) -> FakeColumn:
-    kind, choice = found.type, found.charset or definition.CharsetChoice()
+def _column(found: parts.ColumnDefinition, charset: str) -> FakeColumn:
+    kind, choice = found.type, found.charset or parts.CharsetChoice()
     if choice.collation and choice.collation not in COLLATIONS:
         raise UsageError(f"column {found.name}: collation {choice.collation} is not known to the fake binlog")
     if kind.zerofill or kind.compressed:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from canal.parse.schema.alter import altered, copied, created
 from canal.parse.schema.alteration import Alteration, read_alteration
-from canal.parse.schema.definition import Dialect, NotUnderstoodError, Options, read_body
+from canal.parse.schema.definition import read_body
+from canal.parse.schema.parts import Dialect, NotUnderstoodError, Options
 from canal.parse.schema.scanner import Scanner
 from canal.parse.schema.table_state import TableState
 

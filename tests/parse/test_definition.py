@@ -7,18 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canal.parse.schema.definition import (
-    MAXDB,
-    ORACLE,
-    Body,
-    Dialect,
-    Key,
-    NotUnderstoodError,
-    converted_type,
-    create_options,
-    read_body,
-    resolve,
-)
+from canal.parse.schema.column_types import converted_type, resolve
+from canal.parse.schema.definition import create_options, read_body
+from canal.parse.schema.parts import MAXDB, ORACLE, Body, Dialect, Key, NotUnderstoodError
 from canal.parse.schema.scanner import Scanner
 from canal.schema import ColumnSchema
 

@@ -614,7 +614,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_alter.py::test_any_row_of_alters_gives_the_columns_that_a_list_of_names_has",
     ),
     _mutant(
-        "a REAL is a DOUBLE whatever sql_mode says", "parse/schema/definition.py", "if dialect.sql_mode & REAL_AS_FLOAT else",
+        "a REAL is a DOUBLE whatever sql_mode says", "parse/schema/column_types.py", "if dialect.sql_mode & REAL_AS_FLOAT else",
         "if False else", "parse/test_definition.py::test_a_type_is_shown_as_the_server_shows_it",
     ),
     _mutant(

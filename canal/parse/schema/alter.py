@@ -8,22 +8,7 @@ from __future__ import annotations
 import attrs
 
 from canal.parse.schema.alteration import Alteration, Placed
-from canal.parse.schema.definition import (
-    GEOMETRIES,
-    INNODB,
-    PRIMARY,
-    Body,
-    ColumnType,
-    Dialect,
-    Key,
-    NotUnderstoodError,
-    Options,
-    char_bytes,
-    converted_type,
-    resolve,
-    text_size,
-    type_text,
-)
+from canal.parse.schema.column_types import GEOMETRIES, char_bytes, converted_type, resolve, text_size, type_text
 from canal.parse.schema.keys import (
     POINT_BYTES,
     ROW_END,
@@ -38,6 +23,7 @@ from canal.parse.schema.keys import (
     with_keys,
     with_points,
 )
+from canal.parse.schema.parts import INNODB, PRIMARY, Body, ColumnType, Dialect, Key, NotUnderstoodError, Options
 from canal.parse.schema.table_state import TableState
 from canal.rows.charsets import WIDE, encoded, label_text
 from canal.schema import UNTOLD, ColumnSchema, TableSchema, column_from_text, is_sure, label_bytes

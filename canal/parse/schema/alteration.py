@@ -7,29 +7,11 @@ from __future__ import annotations
 
 import attrs
 
-from canal.parse.schema.definition import (
-    PRIMARY,
-    Body,
-    CharsetChoice,
-    ColumnDefinition,
-    Dialect,
-    Key,
-    NotUnderstoodError,
-    at_key,
-    column_name,
-    engine_name,
-    expect,
-    group,
-    join_choices,
-    maybe_charset,
-    name,
-    pass_value,
-    read_body,
-    read_column,
-    read_definition,
-    read_key,
-)
+from canal.parse.schema.definition import engine_name, read_body, read_column, read_definition
+from canal.parse.schema.key_definition import at_key, read_key
+from canal.parse.schema.parts import PRIMARY, Body, CharsetChoice, ColumnDefinition, Dialect, Key, NotUnderstoodError
 from canal.parse.schema.scanner import END, NAME, WORD, Scanner
+from canal.parse.schema.words import column_name, expect, group, join_choices, maybe_charset, name, pass_value
 from canal.statement import Table
 
 

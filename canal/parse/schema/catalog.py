@@ -14,21 +14,12 @@ import attrs
 from canal.parse.schema.alter import altered, copied, created
 from canal.parse.schema.alteration import Alteration, read_alteration
 from canal.parse.schema.classify import classify, if_exists, is_database_option, object_of, pass_wait
-from canal.parse.schema.definition import (
-    INNODB,
-    Body,
-    Dialect,
-    Key,
-    NotUnderstoodError,
-    create_options,
-    database_charset,
-    expect,
-    name,
-    read_body,
-    read_key_rest,
-)
+from canal.parse.schema.definition import create_options, database_charset, read_body
+from canal.parse.schema.key_definition import read_key_rest
+from canal.parse.schema.parts import INNODB, Body, Dialect, Key, NotUnderstoodError
 from canal.parse.schema.scanner import END, Scanner
 from canal.parse.schema.table_state import TableState
+from canal.parse.schema.words import expect, name
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.statement import Statement, Table
 

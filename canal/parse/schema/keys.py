@@ -12,7 +12,8 @@ from collections.abc import Iterable
 import attrs
 
 from canal.binlog.server_facts import Release
-from canal.parse.schema.definition import GEOMETRIES, INNODB, Key, NotUnderstoodError, char_bytes, text_size
+from canal.parse.schema.column_types import GEOMETRIES, char_bytes, text_size
+from canal.parse.schema.parts import INNODB, Key, NotUnderstoodError
 from canal.schema import ColumnSchema, column_from_text
 
 #: MariaDB's column of the time a row ends, in tables that name none.

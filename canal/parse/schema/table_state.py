@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import attrs
 
-from canal.parse.schema.definition import INNODB, Key
+from canal.parse.schema.parts import INNODB, Key
 from canal.schema import ColumnSchema, TableSchema
 
 

@@ -15,13 +15,8 @@ from canal.binlog.server_facts import Release
 from canal.errors import ConfigError
 from canal.parse.schema.alter import created
 from canal.parse.schema.classify import created_or_altered
-from canal.parse.schema.definition import (
-    Body,
-    Dialect,
-    NotUnderstoodError,
-    create_options,
-    read_body,
-)
+from canal.parse.schema.definition import create_options, read_body
+from canal.parse.schema.parts import Body, Dialect, NotUnderstoodError
 from canal.parse.schema.scanner import END, Scanner
 from canal.parse.schema.table_state import TableState
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema

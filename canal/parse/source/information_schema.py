@@ -13,8 +13,9 @@ from typing import Any, Final
 import attrs
 
 from canal.binlog.server_facts import Release
-from canal.parse.schema.definition import GEOMETRIES, INNODB, PRIMARY, Key
+from canal.parse.schema.column_types import GEOMETRIES
 from canal.parse.schema.keys import GEOMETRY_NUMBER, ROW_END, functional_columns, hidden_columns, with_keys, with_points
+from canal.parse.schema.parts import INNODB, PRIMARY, Key
 from canal.parse.schema.table_state import TableState
 from canal.rows.charsets import lenient_text
 from canal.schema import ColumnSchema, TableSchema, as_shown, charset_name, column_from_text

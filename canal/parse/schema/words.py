@@ -1,0 +1,197 @@
+"""The smallest pieces of a statement: names, numbers, strings, values and charsets, read from the tokens of a Scanner.
+
+Never guesses: what is not understood raises NotUnderstoodError.
+"""
+
+from __future__ import annotations
+
+import re
+
+from canal.parse.schema.parts import NO_BACKSLASH_ESCAPES, CharsetChoice, Dialect, NotUnderstoodError
+from canal.parse.schema.scanner import END, NAME, STRING, WORD, Scanner
+from canal.rows.charsets import is_charset
+from canal.schema import charset_name
+
+
+def expect(scan: Scanner, *keys: str) -> str:
+    found = scan.accept(*keys)
+    if not found:
+        raise NotUnderstoodError(f"{scan.peek()[1]!r} where {' or '.join(keys)} should stand")
+    return found
+
+
+def name(scan: Scanner) -> str:
+    if not scan.at_name():
+        raise NotUnderstoodError("no name where one should stand")
+    return scan.take()[1]
+
+
+def column_name(scan: Scanner) -> str:
+    """A column's name; servers but MySQL 8.0 and later take table.column and schema.table.column too."""
+    found = name(scan)
+    while scan.accept("."):
+        found = name(scan)
+    return found
+
+
+def number(scan: Scanner) -> int:
+    text = scan.take()[1]
+    digits = text.lstrip("0") or "0"
+    if not text.isascii() or not text.isdigit() or len(digits) > 20:  # int() has a limit of its own
+        raise NotUnderstoodError(f"{text[:20]!r} is no number, or a very large one")
+    return int(digits)
+
+
+def group(scan: Scanner) -> frozenset[str]:
+    """Pass over a group in brackets, which begins here and has an end. Return its words and names in lower case."""
+    if scan.peek()[2] != "(":
+        raise NotUnderstoodError("no bracket where one should stand")
+    depth, words = 0, set()
+    while True:
+        kind, text, key = scan.take()
+        if kind == END:
+            raise NotUnderstoodError("a bracket that does not close")
+        if kind in (WORD, NAME):
+            words.add(text.lower())
+        depth += (key == "(") - (key == ")")
+        if not depth:
+            return frozenset(words)
+
+
+_ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
+
+
+def string(scan: Scanner, dialect: Dialect) -> str:
+    """A quoted string's value."""
+    kind, text, key = scan.take()
+    if kind != STRING:
+        raise NotUnderstoodError("no string where one should stand")
+    if key != '"':
+        text = text.replace("''", "'") if dialect.sql_mode & NO_BACKSLASH_ESCAPES else _SINGLE.sub(_unescape, text)
+    elif not dialect.sql_mode & NO_BACKSLASH_ESCAPES:
+        text = _BACKSLASH.sub(_unescape, text)
+    return text
+
+
+_BACKSLASH = re.compile(r"\\(.)", re.DOTALL)
+_SINGLE = re.compile(r"''|\\(.)", re.DOTALL)
+
+
+def _unescape(found: re.Match[str]) -> str:
+    return "'" if found[1] is None else _ESCAPES.get(found[1], found[1])
+
+
+def maybe_charset(scan: Scanner) -> CharsetChoice | None:
+    """CHARACTER SET x, CHARSET x or COLLATE x, with or without DEFAULT and =, if one comes next."""
+    ahead = 1 if scan.peek()[2] == "DEFAULT" else 0
+    key = scan.peek(ahead)[2]
+    if key in ("CHARACTER", "CHAR") and scan.peek(ahead + 1)[2] == "SET":
+        words = ahead + 2
+    elif key in ("CHARSET", "COLLATE"):
+        words = ahead + 1
+    else:
+        return None
+    for _ in range(words):
+        scan.take()
+    scan.accept("=")
+    if scan.accept("DEFAULT"):
+        return CharsetChoice(is_default=True)
+    kind, text, _ = scan.take()
+    if kind not in (WORD, NAME, STRING):
+        raise NotUnderstoodError("no charset where one should stand")
+    return of_collation(text) if key == "COLLATE" else CharsetChoice(known_charset(text))
+
+
+def known_charset(text: str) -> str:
+    charset = charset_name(text.lower())
+    if not is_charset(charset):
+        raise NotUnderstoodError(f"unknown charset {text!r}")
+    return charset
+
+
+def of_collation(text: str) -> CharsetChoice:
+    """MariaDB's uca1400_… collations go with any charset, so they do not name one."""
+    collation = text.lower()
+    charset = None if collation.startswith("uca1400") else known_charset(collation.partition("_")[0])
+    return CharsetChoice(charset, collation=collation)
+
+
+def join_choices(first: CharsetChoice | None, second: CharsetChoice | None) -> CharsetChoice | None:
+    """A charset and a collation, in any order: what names one wins over what leaves the default."""
+    if first is None or second is None:
+        return first or second
+    return second if second.charset else first
+
+
+_AFTER_POINT = re.compile("[0-9]+(E[0-9]*)?|E[0-9]*")
+
+
+def pass_value(scan: Scanner) -> None:
+    """A default or an option's value: a literal, a function's call, NEXT VALUE FOR a sequence, or an expression in brackets."""
+    scan.accept("+", "-")
+    if scan.peek()[2] == "(":
+        group(scan)
+        return
+    if scan.accept("{"):  # {d '2026-01-01'}
+        while scan.peek()[0] != END and not scan.accept("}"):
+            scan.take()
+        return
+    kind, _, key = scan.take()
+    if kind == END or key in (",", ")", ";"):
+        raise NotUnderstoodError("no value where one should stand")
+    if key == "CASE":
+        _pass_case(scan)
+        return
+    if key == "@":
+        scan.accept("@")
+        key = name(scan)
+    if kind == WORD and key[:1] == "_" and (scan.peek()[1][:2] in ("0x", "0b") or scan.peek()[2] in ("X", "B")):
+        scan.take()  # of _latin1 0x61 or _latin1 x'61'
+    if key in ("NEXT", "PREVIOUS") and scan.accept("VALUE"):
+        expect(scan, "FOR")
+        key = name(scan)
+    if key == "." or key[:1].isdigit():
+        _pass_number(scan, key)
+        return
+    while scan.accept("."):
+        name(scan)
+    if scan.peek()[2] == "(":
+        group(scan)
+    while scan.peek()[0] == STRING:  # _utf8mb4'x', x'00' and adjacent strings
+        scan.take()
+
+
+def _pass_case(scan: Scanner) -> None:
+    """The rest of CASE … END, whose first word is taken."""
+    while not scan.accept("END"):
+        kind, _, key = scan.peek()
+        if kind == END or key in (";", ")"):
+            raise NotUnderstoodError("a CASE that does not end")
+        if key == "(":
+            group(scan)
+        elif scan.take()[2] == "CASE":
+            _pass_case(scan)
+
+
+def _pass_number(scan: Scanner, key: str) -> None:
+    """The rest of 1.5e-3, .5 or 1., whose first token is taken."""
+    if (key == "." or scan.accept(".")) and _AFTER_POINT.fullmatch(scan.peek()[2]):
+        key = scan.take()[2]
+    if key[-1:] == "E" and scan.accept("+", "-"):
+        number(scan)
+
+
+def pass_references(scan: Scanner) -> None:
+    """The rest of REFERENCES t (c) MATCH … ON DELETE … ON UPDATE …."""
+    if scan.table("") is None:
+        raise NotUnderstoodError("no table where one should stand")
+    if scan.peek()[2] == "(":
+        group(scan)
+    if scan.accept("MATCH"):
+        expect(scan, "FULL", "PARTIAL", "SIMPLE")
+    while scan.peek()[2] == "ON" and scan.peek(1)[2] in ("DELETE", "UPDATE"):
+        scan.take()
+        scan.take()
+        action = expect(scan, "RESTRICT", "CASCADE", "SET", "NO")
+        if action in ("SET", "NO"):
+            expect(scan, "NULL", "DEFAULT", "ACTION")
