@@ -114,11 +114,9 @@ def test_packets_out_of_order_are_a_decode_error() -> None:
 def test_close_from_another_thread_wakes_a_read() -> None:
     with stream_of() as (_, stream):
         threading.Timer(0.05, stream.close).start()
-        before = time.monotonic()
 
         with pytest.raises(ConnectionLostError):
-            stream.read(60.0)
-        assert time.monotonic() - before < 30
+            stream.read(3600.0)
 
 
 @pytest.fixture

@@ -28,14 +28,38 @@ FOLDER: Final = ROOT / ".venv/lanes"
 #: The interpreted build runs without servers.
 SERVERLESS: Final = "not mutants and not mysql and not mariadb and not zookeeper and not target_server and not spark"
 
+#: Targets whose servers run in a JVM, by words in the names of their tests.
+_JAVA: Final = "kafka or opensearch or rocketmq or chaos"
+
+
+@attrs.frozen
+class Part:
+    """The tests of a lane: their paths, and options of pytest that choose among them."""
+
+    paths: tuple[str, ...]
+    marks: str = ""
+    words: str = ""
+
+
+def _live(*names: str) -> Part:
+    return Part(tuple(f"tests/live/test_{name}.py" for name in names))
+
+
 #: The lanes of the compiled build, the longest first.
-COMPILED: Final[Mapping[str, tuple[str, ...]]] = {
-    "spark": ("tests/spark",),
-    "live": ("tests/live",),
-    "targets": ("tests/targets",),
-    "parse": ("tests/parse",),
-    "rest": ("tests",),
-    "ha": ("tests/ha", "tests/zookeeper"),
+COMPILED: Final[Mapping[str, Part]] = {
+    "spark": Part(("tests/spark",), marks="spark"),
+    "live": Part(("tests/live",)),
+    "live logs": _live("continuity", "checksums", "failover", "files", "left_dumps", "server_errors", "start", "upgrade"),
+    "live values": _live(
+        "alters", "canal_java", "catalog", "differential", "labels", "oracle", "row_columns", "schema_history", "tools"
+    ),
+    "ha": Part(("tests/ha", "tests/zookeeper")),
+    "targets in java": Part(("tests/targets",), words=_JAVA),
+    "targets": Part(("tests/targets",), words=f"not ({_JAVA})"),
+    "spark without spark": Part(("tests/spark",), marks="not spark"),
+    "parse": Part(("tests/parse",)),
+    "instance": Part(("tests/instance", "tests/meta", "tests/pipes", "tests/server", "tests/testing")),
+    "rest": Part(("tests",)),
 }
 #: The compiled modules and the parts that use them directly: only these can behave differently when they are interpreted.
 INTERPRETED: Final = (
@@ -60,7 +84,7 @@ class Lane:
     environment: Mapping[str, str]
 
     def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", f"--junitxml={FOLDER / self.name}.xml"]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", f"--junitxml={self.log.with_suffix('.xml')}"]
         with self.log.open("wb") as log:
             return subprocess.Popen(
                 ["env", "--default-signal=INT", *command, *self.arguments],
@@ -69,25 +93,24 @@ class Lane:
 
     @property
     def log(self) -> Path:
-        return FOLDER / f"{self.name}.log"
+        return FOLDER / f"{self.name.replace(' ', '-')}.log"
 
 
-def apart(name: str) -> list[str]:
+def apart(part: Part) -> list[str]:
     """Return the options that leave to the other lanes what they name more closely."""
-    paths = COMPILED[name]
-    others = [path for other in COMPILED if other != name for path in COMPILED[other]]
-    return [f"--ignore={path}" for path in others if any(path.startswith(f"{own}/") for own in paths)]
+    others = [path for other in COMPILED.values() for path in other.paths]
+    return [f"--ignore={path}" for path in others if any(path.startswith(f"{own}/") for own in part.paths)]
 
 
 def lanes_of(is_all: bool, pure: str, sparks: Sequence[str] = ()) -> Iterator[Lane]:
     """Return the lanes of `make test`, or of `make test-all`, in the order in which they start."""
     environment = {"CANAL_PURE": pure, **({"CANAL_TESTS": "all"} if is_all else {})}
-    chosen = [] if is_all else ["-m", "not nightly"]
-    for name, paths in COMPILED.items():
-        yield Lane(name, (*chosen, *paths, *apart(name)), environment)
+    for name, part in COMPILED.items():
+        marks = " and ".join(filter(None, (part.marks, "" if is_all else "not nightly")))
+        yield Lane(name, ("-m", marks, "-k", part.words, *part.paths, *apart(part)), environment)
     if pure == "0":
-        words = ["-m", SERVERLESS if is_all else f"{SERVERLESS} and not nightly"]
-        yield Lane("interpreted", (*words, *(["tests"] if is_all else INTERPRETED)), {**environment, "CANAL_PURE": "1"})
+        marks = SERVERLESS if is_all else f"{SERVERLESS} and not nightly"
+        yield Lane("interpreted", ("-m", marks, *(["tests"] if is_all else INTERPRETED)), {**environment, "CANAL_PURE": "1"})
     quiet = ("-W", "ignore::pytest.PytestUnraisableExceptionWarning", "-W", "ignore::DeprecationWarning")
     for version in sparks:  # the other files do not import with an older one
         files = [str(path) for path in sorted(ROOT.glob("tests/spark/test_*.py")) if "every_spark" in path.read_text()]
@@ -112,10 +135,10 @@ def run(lanes: Sequence[Lane], jobs: int) -> bool:
         process.returncode = os.waitstatus_to_exitcode(status)
         done.append((lane.name, process.returncode, time.monotonic() - began, usage.ru_utime + usage.ru_stime))
         print(f"\n== {lane.name}", lane.log.read_text(errors="replace"), sep="\n", flush=True)
-    print("lane            ends with    seconds    of CPU")
+    print("\nlane                  ends with    seconds    of CPU")
     for name, code, seconds, cpu in done:
-        print(f"{name:<18} {code:>6} {seconds:>10.0f} {cpu:>9.0f}")
-    print(f"{'all':<18} {'':>6} {'':>10} {sum(cpu for *_, cpu in done):>9.0f}")
+        print(f"{name:<20} {code:>10} {seconds:>10.0f} {cpu:>9.0f}")
+    print(f"{'all':<20} {'':>10} {'':>10} {sum(cpu for *_, cpu in done):>9.0f}")
     return all(code == 0 for _, code, *_ in done)
 
 
