@@ -64,6 +64,7 @@ def index_of(server: ThrowawayServer) -> Path:
     return server.binlog_dir / (end_of_log(server).journal.rpartition(".")[0] + ".index")
 
 
+@pytest.mark.every_line(always=True)
 def test_a_missing_file(server: ThrowawayServer, tmp_path: Path) -> None:
     expected = []
     for number in range(4):

@@ -347,6 +347,7 @@ def test_modes_and_options_mean_what_they_mean_to_mysqls_own_client(line: Line) 
         assert not is_let_in("--ssl-mode=MAYBE")
 
 
+@pytest.mark.every_line(always=True)
 def test_a_server_without_tls_is_logged_in_to_unless_tls_is_asked_for(line: Line, server: ThrowawayServer) -> None:
     """PyMySQL tells such a server that TLS comes, and MySQL from 5.6 on takes that for a bad handshake."""
     with contextlib.ExitStack() as own:

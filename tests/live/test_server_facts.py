@@ -55,7 +55,7 @@ def opened(source: MySQLSource) -> Any:
     return contextlib.closing(source.connect())
 
 
-@pytest.mark.every_line
+@pytest.mark.every_line(always=True)
 def test_no_statement_is_refused_to_a_user_with_the_documented_grants(
     server: ThrowawayServer, database: str, refused: list[tuple[str, str]]
 ) -> None:

@@ -408,7 +408,7 @@ def dump_threads(server: ThrowawayServer) -> list[int]:
     return [row[0] for row in server.query("SHOW PROCESSLIST") if str(row[4]).startswith("Binlog Dump")]
 
 
-@pytest.mark.every_line
+@pytest.mark.every_line(always=True)
 def test_an_idle_server_sends_heartbeats(server: ThrowawayServer) -> None:
     with connected(server, heartbeat_interval=0.75) as connection:  # of which three may fail to come
         connection.dump(connection.resolve("latest"))

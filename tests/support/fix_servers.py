@@ -192,14 +192,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if fixture in metafunc.fixturenames:
             test = metafunc.definition
             found: list[Any] = _pairings(test) if fixture == "pairing" else list(map(Line, lines_of(test)))
-            cases = [pytest.param(one, id=one.name, marks=[] if _is_daily(test, one) else pytest.mark.nightly) for one in found]
+            cases = [pytest.param(one, id=one.name, marks=_tier(test, one)) for one in found]
             metafunc.parametrize(fixture, cases, indirect=True, scope=scope)  # type: ignore[arg-type]
 
 
-def _is_daily(test: Any, chosen: Line | Pairing) -> bool:
-    """Whether a test runs on this line in `make test`."""
+def _tier(test: Any, chosen: Line | Pairing) -> list[pytest.MarkDecorator]:
+    """Return the mark of a test on a line that is not a main one."""
     line = chosen.line if isinstance(chosen, Pairing) else chosen
-    return line.is_main or any(mark.kwargs.get("always") for mark in test.iter_markers("every_line"))
+    if line.is_main:
+        return []
+    is_always = any(mark.kwargs.get("always") for mark in test.iter_markers("every_line"))
+    return [pytest.mark.older if is_always else pytest.mark.nightly]
 
 
 # -- the servers -------------------------------------------------------------------------------------------------------
