@@ -21,6 +21,8 @@ from deltalake.exceptions import TableNotFoundError
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_spark import JAVA_OPTIONS, ROOT, java_home
 
+pytestmark = pytest.mark.nightly
+
 HOME = Path(pyspark.__file__).parent
 #: Runs what follows in a mount namespace of its own, where another, empty file system lies over a directory.
 APART = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']

@@ -372,6 +372,7 @@ def copies(server: ThrowawayServer, database: str) -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.daily_on("mysql")
 @pytest.mark.usefixtures("copies")
 @pytest.mark.parametrize("way", [Loop, Query])
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "mysql"])

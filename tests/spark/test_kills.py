@@ -634,6 +634,7 @@ def seed(full_size: bool) -> int:
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.daily_on("mysql")
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("begin", BEGINS)
 def test_a_killed_query_applies_each_change_once(
@@ -649,6 +650,7 @@ def test_a_killed_query_applies_each_change_once(
 
 
 @pytest.mark.slow
+@pytest.mark.daily_on("mariadb")
 @pytest.mark.timeout(1800)
 def test_a_killed_loop_applies_each_change_once(
     own_server: ThrowawayServer, tmp_path: Path, full_size: bool, seed: int

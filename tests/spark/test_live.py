@@ -46,7 +46,10 @@ def stream(spark: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("stream", "victims"),
-    [("mariadb", ("runner", "worker", "stop")), pytest.param("mysql", ("runner",), marks=pytest.mark.every_spark)],
+    [
+        ("mariadb", ("runner", "worker", "stop")),
+        pytest.param("mysql", ("runner",), marks=[pytest.mark.every_spark, pytest.mark.nightly]),
+    ],
     indirect=["stream"],
 )
 def test_nothing_is_lost_or_doubled_whatever_is_killed(

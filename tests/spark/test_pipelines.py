@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.fix_spark import ROOT, java_home
 
+pytestmark = pytest.mark.nightly
+
 
 def compile_catalog(home: str | None, directory: Path) -> None:
     """Spark brings no table that takes MERGE: one in memory, by the compiler that each Java 17 has."""

@@ -6,7 +6,8 @@ which lines it runs:
 * ``lines("mysql>=5.6", "mariadb")``: for which it holds; without the mark for all;
 * ``needs("gtid", "full_metadata")``: abilities that a line must have;
 * ``every_line``: it runs on all of those in `make test-all`, and not on the two main lines only; ``every_line(always=True)``:
-  in `make test` too.
+  in `make test` too;
+* ``daily_on("mysql")``: in `make test` it runs on these only.
 
 ``CANAL_TEST_LINES`` (``all``, or names of lines) takes others instead of the main ones, ``CANAL_TEST_SETUP`` starts servers with
 the options of one set-up. ``CANAL_TEST_SERVERS=skip`` leaves all these tests out; otherwise a missing server of a main line is a
@@ -197,10 +198,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _tier(test: Any, chosen: Line | Pairing) -> list[pytest.MarkDecorator]:
-    """Return the mark of a test on a line that is not a main one."""
+    """Return the mark of a test on a line where it does not simply run in `make test`."""
     line = chosen.line if isinstance(chosen, Pairing) else chosen
     if line.is_main:
-        return []
+        return [] if line.facts.fits(_words(test, "daily_on")) else [pytest.mark.nightly]
     is_always = any(mark.kwargs.get("always") for mark in test.iter_markers("every_line"))
     return [pytest.mark.older if is_always else pytest.mark.nightly]
 
