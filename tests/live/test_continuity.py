@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,20 @@ from tests.support.live import end_of_log, ids_of, purge, reset_log, source, wai
 from tests.support.packets import events_in
 
 OLD, NEW, LATER = range(1001, 1021), range(2001, 2041), range(3001, 3004)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Callable[[Pairing], ThrowawayServer]]:
+    """One server for each way to replicate, whose log each test begins anew."""
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(lambda pairing: stack.enter_context(pairing.server()))
+
+
+@pytest.fixture
+def server(pairing: Pairing, servers: Callable[[Pairing], ThrowawayServer]) -> ThrowawayServer:
+    found = servers(pairing)
+    name_columns(pairing, found, named=True)
+    return found
 
 
 class Log:
@@ -132,81 +148,80 @@ def chosen(cases: list[Any], pairing: Pairing, thorough: bool) -> list[Any]:
 
 
 @pytest.mark.every_line
-def test_a_log_that_was_reset_while_nobody_read_it(pairing: Pairing, tmp_path: Path, thorough: bool) -> None:
+def test_a_log_that_was_reset_while_nobody_read_it(
+    pairing: Pairing, server: ThrowawayServer, tmp_path: Path, thorough: bool
+) -> None:
     """More transactions than before, of the same size: the old offset and the old GTIDs are in the new log, too."""
-    with pairing.server() as server:
-        for number, case in enumerate(chosen(AWAY, pairing, thorough)):
-            name_columns(pairing, server, case.named)
-            log = Log(server, tmp_path / str(number))
-            log.begin()
-            log.write(OLD, case.before)
-            assert log.read(OLD[-1]) == list(OLD)
-
-            log.begin()
-            log.write(NEW, case.after, case.width)
-            if case.on_lost == "fail":
-                with pytest.raises(canal.PositionLostError) as caught:
-                    log.read(NEW[-1])
-                assert caught.value.remedy, case
-                continue
-            with log.instance(on_lost=case.on_lost) as instance:
-                instance.subscribe()
-                log.await_alarm("IS LOST")
-                log.write(LATER)
-                expected = [*NEW, *LATER] if case.on_lost == "earliest" else list(LATER)
-                assert collect(instance, LATER[-1]) == expected, case
-
-
-@pytest.mark.parametrize("on_lost", ["earliest", "latest"])
-def test_each_client_gets_all_of_a_log_that_was_begun_anew(pairing: Pairing, tmp_path: Path, on_lost: str) -> None:
-    """Their cursors differ: to be ahead in the old log is not to be ahead in the new one."""
-    clients = {1001: OLD[9], 1002: OLD[-1], 1003: OLD[14]}
-    with pairing.server() as server:
-        log = Log(server, tmp_path)
+    for number, case in enumerate(chosen(AWAY, pairing, thorough)):
+        name_columns(pairing, server, case.named)
+        log = Log(server, tmp_path / str(number))
         log.begin()
-        log.write(OLD)
-        with log.instance() as instance:
-            for client, last in clients.items():
-                instance.subscribe(client_id=client)
-                found: list[int] = []
-                while last not in found:
-                    found += ids_of(instance.get(1, timeout=60, client_id=client))
-                instance.get(1, timeout=0, client_id=client)
-                instance.rollback(client_id=client)
-
-        log.begin()
-        log.write(NEW)
-        with log.instance(on_lost=on_lost) as instance:
-            log.await_alarm("IS LOST")
-            log.write(LATER)
-            for client in clients:
-                expected = [*NEW, *LATER] if on_lost == "earliest" else list(LATER)
-                assert collect(instance, LATER[-1], client_id=client) == expected, client
-        with log.instance() as instance:
-            log.write([4001])
-            for client in clients:
-                assert collect(instance, 4001, client_id=client) == [4001], client
-
-
-@pytest.mark.parametrize("on_lost", ["fail", "earliest"])
-def test_a_log_that_was_reset_and_purged_while_nobody_read_it(pairing: Pairing, tmp_path: Path, on_lost: str) -> None:
-    """The old GTIDs are there again, the first of them in logs that are gone."""
-    with pairing.server() as server:
-        log = Log(server, tmp_path)
-        log.begin()
-        log.write(OLD)
+        log.write(OLD, case.before)
         assert log.read(OLD[-1]) == list(OLD)
 
         log.begin()
-        log.write(NEW[:10])
-        purge(server)
-        log.write(NEW[10:])
-        if on_lost == "earliest":
-            assert log.read(NEW[-1], on_lost=on_lost) == list(NEW[10:])
-            return
-        with pytest.raises(canal.PositionLostError) as caught:
-            log.read(NEW[-1])
-        assert caught.value.remedy
+        log.write(NEW, case.after, case.width)
+        if case.on_lost == "fail":
+            with pytest.raises(canal.PositionLostError) as caught:
+                log.read(NEW[-1])
+            assert caught.value.remedy, case
+            continue
+        with log.instance(on_lost=case.on_lost) as instance:
+            instance.subscribe()
+            log.await_alarm("IS LOST")
+            log.write(LATER)
+            expected = [*NEW, *LATER] if case.on_lost == "earliest" else list(LATER)
+            assert collect(instance, LATER[-1]) == expected, case
+
+
+@pytest.mark.parametrize("on_lost", ["earliest", "latest"])
+def test_each_client_gets_all_of_a_log_that_was_begun_anew(server: ThrowawayServer, tmp_path: Path, on_lost: str) -> None:
+    """Their cursors differ: to be ahead in the old log is not to be ahead in the new one."""
+    clients = {1001: OLD[9], 1002: OLD[-1], 1003: OLD[14]}
+    log = Log(server, tmp_path)
+    log.begin()
+    log.write(OLD)
+    with log.instance() as instance:
+        for client, last in clients.items():
+            instance.subscribe(client_id=client)
+            found: list[int] = []
+            while last not in found:
+                found += ids_of(instance.get(1, timeout=60, client_id=client))
+            instance.get(1, timeout=0, client_id=client)
+            instance.rollback(client_id=client)
+
+    log.begin()
+    log.write(NEW)
+    with log.instance(on_lost=on_lost) as instance:
+        log.await_alarm("IS LOST")
+        log.write(LATER)
+        for client in clients:
+            expected = [*NEW, *LATER] if on_lost == "earliest" else list(LATER)
+            assert collect(instance, LATER[-1], client_id=client) == expected, client
+    with log.instance() as instance:
+        log.write([4001])
+        for client in clients:
+            assert collect(instance, 4001, client_id=client) == [4001], client
+
+
+@pytest.mark.parametrize("on_lost", ["fail", "earliest"])
+def test_a_log_that_was_reset_and_purged_while_nobody_read_it(server: ThrowawayServer, tmp_path: Path, on_lost: str) -> None:
+    """The old GTIDs are there again, the first of them in logs that are gone."""
+    log = Log(server, tmp_path)
+    log.begin()
+    log.write(OLD)
+    assert log.read(OLD[-1]) == list(OLD)
+
+    log.begin()
+    log.write(NEW[:10])
+    purge(server)
+    log.write(NEW[10:])
+    if on_lost == "earliest":
+        assert log.read(NEW[-1], on_lost=on_lost) == list(NEW[10:])
+        return
+    with pytest.raises(canal.PositionLostError) as caught:
+        log.read(NEW[-1])
+    assert caught.value.remedy
 
 
 # -- RESET under a running dump ----------------------------------------------------------------------------------------
@@ -230,100 +245,97 @@ RUNNING = [
 
 
 @pytest.mark.every_line
-def test_a_log_that_is_reset_while_it_is_read(pairing: Pairing, tmp_path: Path, thorough: bool) -> None:
+def test_a_log_that_is_reset_while_it_is_read(pairing: Pairing, server: ThrowawayServer, tmp_path: Path, thorough: bool) -> None:
     """Servers end such a dump without a word, or with some error, or go on with the second of the new logs."""
-    with pairing.server() as server:
-        for number, case in enumerate(chosen(RUNNING, pairing, thorough)):
-            log = Log(server, tmp_path / str(number))
-            log.begin()
-            log.write(OLD, case.before)
-            new = range(2001, 2001 + case.count)
-            with log.instance(on_lost=case.on_lost) as instance:
-                instance.subscribe()
-                assert collect(instance, OLD[-1]) == list(OLD)
-                next_second(server)
-                reset_log(server)
-                if case.at_once:
-                    log.write(new, case.after)
-                else:
-                    for one in new:
-                        log.write([one])
-                found: list[int] = []
-                if case.on_lost == "earliest":
-                    assert collect(instance, new[-1], found) == list(new), case
-                    continue
-                with pytest.raises(canal.PositionLostError):
-                    collect(instance, 0, found)
-                assert found == list(new[: len(found)]), case  # what did come of it is without a gap
+    for number, case in enumerate(chosen(RUNNING, pairing, thorough)):
+        log = Log(server, tmp_path / str(number))
+        log.begin()
+        log.write(OLD, case.before)
+        new = range(2001, 2001 + case.count)
+        with log.instance(on_lost=case.on_lost) as instance:
+            instance.subscribe()
+            assert collect(instance, OLD[-1]) == list(OLD)
+            next_second(server)
+            reset_log(server)
+            if case.at_once:
+                log.write(new, case.after)
+            else:
+                for one in new:
+                    log.write([one])
+            found: list[int] = []
+            if case.on_lost == "earliest":
+                assert collect(instance, new[-1], found) == list(new), case
+                continue
+            with pytest.raises(canal.PositionLostError):
+                collect(instance, 0, found)
+            assert found == list(new[: len(found)]), case  # what did come of it is without a gap
 
 
 @pytest.mark.every_line
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 @pytest.mark.parametrize("new", [NEW, NEW[: len(OLD) + 2]], ids=["more", "as many"])  # the old one has a schema and a table too
 def test_a_log_that_is_reset_and_has_the_same_gtids_in_fewer_bytes(
-    pairing: Pairing, tmp_path: Path, start: str, new: range
+    server: ThrowawayServer, tmp_path: Path, start: str, new: range
 ) -> None:
     """Servers wait for it to grow beyond where the old one ended, and leave out the GTIDs that the old one had."""
-    with pairing.server() as server:
-        log = Log(server, tmp_path)
-        log.begin()
-        log.write(OLD, width=3000)
-        with log.instance(start=start) as instance:
-            instance.subscribe()
-            if start == "earliest":
-                assert collect(instance, OLD[-1]) == list(OLD)
-            next_second(server)
-            reset_log(server)
-            log.write(new)
-            found: list[int] = []
-            with pytest.raises(canal.PositionLostError):
-                collect(instance, 0, found)
-            assert found == list(new[: len(found)])
+    log = Log(server, tmp_path)
+    log.begin()
+    log.write(OLD, width=3000)
+    with log.instance(start=start) as instance:
+        instance.subscribe()
+        if start == "earliest":
+            assert collect(instance, OLD[-1]) == list(OLD)
+        next_second(server)
+        reset_log(server)
+        log.write(new)
+        found: list[int] = []
+        with pytest.raises(canal.PositionLostError):
+            collect(instance, 0, found)
+        assert found == list(new[: len(found)])
 
 
 WRITERS = 5
 
 
 @pytest.mark.every_line
-def test_logs_that_rotate_beside_commits(pairing: Pairing, tmp_path: Path, thorough: bool) -> None:
+def test_logs_that_rotate_beside_commits(server: ThrowawayServer, tmp_path: Path, thorough: bool) -> None:
     """What the head of a log says of the logs before it is not exact where tables without transactions are written meanwhile."""
-    with pairing.server() as server:
-        log = Log(server, tmp_path)
-        log.begin()
-        for number in range(WRITERS):
-            server.query(f"CREATE TABLE s.t{number} (id INT PRIMARY KEY) ENGINE={'MyISAM' if number else 'InnoDB'}")
-        is_done = threading.Event()
-        written = [0] * WRITERS
+    log = Log(server, tmp_path)
+    log.begin()
+    for number in range(WRITERS):
+        server.query(f"CREATE TABLE s.t{number} (id INT PRIMARY KEY) ENGINE={'MyISAM' if number else 'InnoDB'}")
+    is_done = threading.Event()
+    written = [0] * WRITERS
 
-        def write(number: int) -> None:
-            with server.connect() as connection, connection.cursor() as cursor:
-                while not is_done.is_set():
-                    cursor.execute(f"INSERT INTO s.t{number} VALUES ({written[number]})")
-                    written[number] += 1
-                    if written[number] % 5 == 0:
-                        cursor.execute(f"ALTER TABLE s.t{number} COMMENT '{written[number]}'")
+    def write(number: int) -> None:
+        with server.connect() as connection, connection.cursor() as cursor:
+            while not is_done.is_set():
+                cursor.execute(f"INSERT INTO s.t{number} VALUES ({written[number]})")
+                written[number] += 1
+                if written[number] % 5 == 0:
+                    cursor.execute(f"ALTER TABLE s.t{number} COMMENT '{written[number]}'")
 
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
-        with log.instance(filter=r"s\.t\d", start="latest") as instance:
-            instance.subscribe()
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
+    with log.instance(filter=r"s\.t\d", start="latest") as instance:
+        instance.subscribe()
+        for thread in threads:
+            thread.start()
+        found: dict[str, list[int]] = {f"t{number}": [] for number in range(WRITERS)}
+        try:
+            for _ in range(200 if thorough else 60):
+                server.query("FLUSH LOGS")
+                time.sleep(0.01)
+        finally:
+            is_done.set()
             for thread in threads:
-                thread.start()
-            found: dict[str, list[int]] = {f"t{number}": [] for number in range(WRITERS)}
-            try:
-                for _ in range(200 if thorough else 60):
-                    server.query("FLUSH LOGS")
-                    time.sleep(0.01)
-            finally:
-                is_done.set()
-                for thread in threads:
-                    thread.join()
-            while sum(map(len, found.values())) < sum(written):
-                message = instance.get(1000, timeout=60)
-                assert message, found
-                for entry in message.entries:
-                    if entry.entry_type is canal.EntryType.ROWDATA:
-                        found[entry.header.table] += [row.after["id"] for row in entry.rows]
-            assert found == {f"t{number}": list(range(count)) for number, count in enumerate(written)}
+                thread.join()
+        while sum(map(len, found.values())) < sum(written):
+            message = instance.get(1000, timeout=60)
+            assert message, found
+            for entry in message.entries:
+                if entry.entry_type is canal.EntryType.ROWDATA:
+                    found[entry.header.table] += [row.after["id"] for row in entry.rows]
+        assert found == {f"t{number}": list(range(count)) for number, count in enumerate(written)}
 
 
 BIG = range(1001, 1049)
@@ -331,28 +343,27 @@ BIG = range(1001, 1049)
 
 @pytest.mark.every_line
 @pytest.mark.parametrize("on_lost", ["fail", "earliest"])
-def test_a_log_that_is_reset_while_a_reader_is_behind(pairing: Pairing, tmp_path: Path, on_lost: str) -> None:
+def test_a_log_that_is_reset_while_a_reader_is_behind(server: ThrowawayServer, tmp_path: Path, on_lost: str) -> None:
     """The server sends the removed log to its end, and goes on with the new log of the name that its ROTATE names."""
-    with pairing.server() as server:
-        log = Log(server, tmp_path)
-        log.begin()
-        log.write(BIG[:40], 1, 1_000_000)
-        server.query("FLUSH LOGS")
-        log.write(BIG[40:], 2, 1_000_000)
-        with log.instance(on_lost=on_lost, store_bytes=1 << 20) as instance:
-            instance.subscribe()
-            found = ids_of(instance.get(1, timeout=60))  # the server cannot send more than what some buffers hold
-            next_second(server)
-            reset_log(server)
-            log.write(NEW, 3)
-            if on_lost == "fail":
-                with pytest.raises(canal.PositionLostError):
-                    collect(instance, NEW[-1], found)
-                assert found == list(BIG[: len(found)])
-                return
-            collect(instance, NEW[-1], found)
-            assert found[-len(NEW) :] == list(NEW)
-            assert found[: -len(NEW)] == list(BIG[: len(found) - len(NEW)])
+    log = Log(server, tmp_path)
+    log.begin()
+    log.write(BIG[:40], 1, 1_000_000)
+    server.query("FLUSH LOGS")
+    log.write(BIG[40:], 2, 1_000_000)
+    with log.instance(on_lost=on_lost, store_bytes=1 << 20) as instance:
+        instance.subscribe()
+        found = ids_of(instance.get(1, timeout=60))  # the server cannot send more than what some buffers hold
+        next_second(server)
+        reset_log(server)
+        log.write(NEW, 3)
+        if on_lost == "fail":
+            with pytest.raises(canal.PositionLostError):
+                collect(instance, NEW[-1], found)
+            assert found == list(BIG[: len(found)])
+            return
+        collect(instance, NEW[-1], found)
+        assert found[-len(NEW) :] == list(NEW)
+        assert found[: -len(NEW)] == list(BIG[: len(found) - len(NEW)])
 
 
 # -- the end of the log is gone ----------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,10 @@ from tests.support.target_servers import (
 # PyMySQL's results raise in their finalizer where a kill hits their __init__.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 every_case = pytest.mark.parametrize("case", target_suite.CASES)
+
+
+def nightly(*values: str) -> Iterator[Any]:
+    return (pytest.param(value, marks=pytest.mark.nightly) for value in values)
 
 
 @every_case
@@ -115,7 +121,7 @@ def test_redis(case: str, structure: str, redis_server: RedisServer) -> None:
 
 
 @every_case
-@pytest.mark.parametrize("structure", ["hash", "json", "set", "sortedset", "stream", "list"])
+@pytest.mark.parametrize("structure", ["hash", "stream", *nightly("json", "set", "sortedset", "list")])
 def test_redis_cluster(case: str, structure: str, redis_cluster: RedisCluster) -> None:
     make = harnesses.redis_log if structure in ("stream", "list") else harnesses.redis_rows
     target_suite.run(case, make(redis_cluster.url, structure, cluster=True))
