@@ -98,7 +98,7 @@ def pyright(folder: Path) -> list[str]:
     return [sys.executable, "-m", "pyright", "--pythonpath", sys.executable]
 
 
-@pytest.mark.parametrize("checker", [mypy, pyright])
+@pytest.mark.parametrize("checker", [mypy, pytest.param(pyright, marks=pytest.mark.nightly)])
 def test_wrong_types_are_found_and_right_ones_pass(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
     wrong = {("wrong.py", n) for n, line in enumerate(WRONG.splitlines(), 1) if line.endswith("# wrong")}
     for name, text in PROGRAMS.items():
