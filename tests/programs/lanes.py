@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
@@ -123,26 +124,30 @@ def lanes_of(is_all: bool, pure: str, sparks: Sequence[str] = ()) -> Iterator[La
         yield Lane(f"spark-{version}", ("-m", "every_spark", *quiet, *files), {**environment, **path})
 
 
+def finish(lane: Lane) -> tuple[Lane, int, float, float]:
+    """Run a lane; returns its exit code, its seconds and its CPU seconds, those of its children included."""
+    print(f"== {lane.name} begins", flush=True)
+    began = time.monotonic()
+    process = lane.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return lane, process.returncode, time.monotonic() - began, usage.ru_utime + usage.ru_stime
+
+
 def run(lanes: Sequence[Lane], jobs: int) -> bool:
     """Run the lanes, at most so many at a time, and print what they print. Return whether all of them passed."""
     FOLDER.mkdir(exist_ok=True)
-    waiting, running, done = list(lanes), {}, []
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            lane = waiting.pop(0)
-            process = lane.start()
-            running[process.pid] = lane, process, time.monotonic()
-            print(f"== {lane.name} begins", flush=True)
-        pid, status, usage = os.wait4(-1, 0)
-        if pid not in running:
-            continue
-        lane, process, began = running.pop(pid)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        done.append((lane.name, process.returncode, time.monotonic() - began, usage.ru_utime + usage.ru_stime))
-        print(f"\n== {lane.name}", lane.log.read_text(errors="replace"), sep="\n", flush=True)
+    pool, done = ThreadPoolExecutor(jobs), []
+    try:
+        for future in as_completed([pool.submit(finish, lane) for lane in lanes]):
+            done.append(future.result())
+            lane = done[-1][0]
+            print(f"\n== {lane.name}", lane.log.read_text(errors="replace"), sep="\n", flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, which the lanes get too
     print("\nlane                  ends with    seconds    of CPU")
-    for name, code, seconds, cpu in done:
-        print(f"{name:<20} {code:>10} {seconds:>10.0f} {cpu:>9.0f}")
+    for lane, code, seconds, cpu in done:
+        print(f"{lane.name:<20} {code:>10} {seconds:>10.0f} {cpu:>9.0f}")
     print(f"{'all':<20} {'':>10} {'':>10} {sum(cpu for *_, cpu in done):>9.0f}")
     return all(code == 0 for _, code, *_ in done)
 
