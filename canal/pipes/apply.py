@@ -45,6 +45,14 @@ _NO_TIME: Final = (1 << 63) - 1
 
 
 @runtime_checkable
+class TableTargets(Protocol):
+    """A target of many tables, such as a lake."""
+
+    def table_target(self, name: str) -> Target:
+        """Return the target of one table."""
+
+
+@runtime_checkable
 class BatchInfo(Protocol):
     """What a loop knows of a batch of changes. A streaming query passes only a number instead."""
 
@@ -96,7 +104,7 @@ class ApplyChanges:
     ``canal.spark.apply_changes`` documents the options. ``parts`` yields the Arrow tables of a batch in another form.
     """
 
-    target: Target
+    target: Target | TableTargets
     keys: tuple[str, ...] | None = attrs.field(converter=_key_names)
     stream: str
     schema: str
@@ -104,8 +112,10 @@ class ApplyChanges:
     absent: str
     snapshot: str
     parts: Callable[[Any, Sequence[str]], Iterator[pa.Table]]
-    _table: str = ""
-    _commits: int = 0
+    table: str = ""
+    _table: str = attrs.field(default="", init=False)
+    _commits: int = attrs.field(default=0, init=False)
+    _resolved: Target | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         for name, value, known in (
@@ -114,8 +124,28 @@ class ApplyChanges:
         ):  # fmt: skip
             if value not in known:
                 raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
-        if getattr(self.target, "append_only", False) and self.keys is not None:
+        if not isinstance(self.target, TableTargets):
+            self._resolve(self.target)
+        elif self.table:
+            self._resolve(self.target.table_target(self.table))
+
+    def _resolve(self, target: Target) -> Target:
+        """Set the target of the one table."""
+        if getattr(target, "append_only", False) and self.keys is not None:
             raise ConfigError(f"{self.target!r} only appends", remedy="Give keys=None to append the changes themselves.")
+        self._resolved = target
+        return target
+
+    @property
+    def _of_table(self) -> Target:
+        if self._resolved is not None:
+            return self._resolved
+        if not self._table or not isinstance(self.target, TableTargets):
+            raise UsageError(
+                f"{self.target} has many tables, and the table of these changes is not known",
+                remedy='Name it by apply_changes(…, table="schema.table").',
+            )
+        return self._resolve(self.target.table_target(self._table))
 
     def __call__(self, df: Any, batch: Any = None) -> None:
         """Apply the rows of ``df`` that the target does not have yet. ``batch``: Spark's batch id, or a ``canal.spark.Batch``."""
@@ -123,10 +153,7 @@ class ApplyChanges:
             batch = _UNKNOWN
         elif not isinstance(batch, BatchInfo):
             raise UsageError(f"batch is the number of a batch or a canal.spark.Batch, not {batch!r}")
-        table = batch.table
-        if self._table and table and table != self._table:
-            raise UsageError(f"changes of {table}, where those of {self._table} were applied", remedy="Use one sink per table.")
-        self._table = table or self._table
+        self.follow(batch.table)
         if batch.loss is not None:
             self._lose(batch.loss, batch)
             return
@@ -137,8 +164,18 @@ class ApplyChanges:
                 told += rows["_gtid"].chunks
                 self._apply(_with_begin_first(rows), batch, pa.chunked_array(told))
 
+    def follow(self, table: str) -> None:
+        """Set the table of the source, if it is known ("": unknown).
+
+        Raises:
+            UsageError: the changes of another table were applied before.
+        """
+        if self._table and table and table != self._table:
+            raise UsageError(f"changes of {table}, where those of {self._table} were applied", remedy="Use one sink per table.")
+        self._table = table or self._table
+
     def _apply(self, rows: pa.Table, batch: BatchInfo, told: pa.ChunkedArray) -> None:
-        with self.target.begin(self.stream, self.keys or ()) as work:
+        with self._of_table.begin(self.stream, self.keys or ()) as work:
             given = _in_numbers(rows, work.progress, batch)
             rows, replace = self._new(given, work)
             if rows.num_rows:
@@ -161,14 +198,16 @@ class ApplyChanges:
             ConfigError: the target has no upkeep.
             TargetConflictError: another writer was quicker; nothing is lost, call it again.
         """
-        if not isinstance(self.target, Maintained):
+        target = self._of_table
+        if not isinstance(target, Maintained):
             raise ConfigError(f"{self.target!r} has no upkeep", remedy="Use the tools of what it is kept in.")
-        self.target.maintain(self.stream, upkeep or self.target.upkeep or Upkeep())
+        target.maintain(self.stream, upkeep or target.upkeep or Upkeep())
 
     def _keep_up(self) -> None:
         """After a commit: what the target wants by itself. Where it fails the next time does it."""
         self._commits += 1
-        upkeep = self.target.upkeep if isinstance(self.target, Maintained) else None
+        target = self._of_table
+        upkeep = target.upkeep if isinstance(target, Maintained) else None
         if upkeep is not None and upkeep.every and self._commits % upkeep.every == 0:
             try:
                 self.maintain()
@@ -177,18 +216,18 @@ class ApplyChanges:
 
     def acknowledge(self) -> None:
         """Say that the target is by now what the table was behind the position that an ``UnloggedChangeError`` named: go on."""
-        with self.target.begin(self.stream, self.keys or ()) as work:
+        with self._of_table.begin(self.stream, self.keys or ()) as work:
             if work.progress is not None and work.progress.fault:
                 self._store(work, attrs.evolve(work.progress, fault=""))
 
     def progress(self) -> Progress | None:
         """How far the target is; None: nothing was applied."""
-        with self.target.begin(self.stream, self.keys or ()) as work:
+        with self._of_table.begin(self.stream, self.keys or ()) as work:
             return work.progress
 
     def _end_copy(self) -> None:
         """All rows of a copy are there."""
-        with self.target.begin(self.stream, self.keys or ()) as work:
+        with self._of_table.begin(self.stream, self.keys or ()) as work:
             if work.progress is not None and work.progress.is_copy:
                 self._store(work, attrs.evolve(work.progress, is_copy=False))
 
@@ -196,7 +235,7 @@ class ApplyChanges:
 
     def _lose(self, loss: Any, batch: BatchInfo) -> None:
         """Settle a loss that the target is behind already, or that leaves nothing to differ; else store and raise it."""
-        with self.target.begin(self.stream, self.keys or ()) as work:
+        with self._of_table.begin(self.stream, self.keys or ()) as work:
             old = work.progress
             is_void = old is None and (self.keys is None or work.schema is None or work.is_empty())
             row = loss.row if is_void else _in_numbers(loss.row, old, batch)
@@ -332,7 +371,7 @@ class ApplyChanges:
 
     def _stored(self, rows: pa.Table) -> pa.Table:
         """In their order, with times in UTC, and intervals in microseconds where the target has no such type."""
-        durations = getattr(self.target, "durations", False)
+        durations = getattr(self._of_table, "durations", False)
         fields = [field.with_type(_stored_type(field.type, durations)) for field in rows.schema]
         columns = [
             pa.chunked_array([_as_stored(chunk, field.type) for chunk in column.chunks], field.type)
@@ -373,8 +412,8 @@ class ApplyChanges:
 
         Where no earlier row stays, of any other type, by the types alone: the values of later chunks are not known yet.
         """
-        can, found = getattr(self.target, "widens", lambda old, new: False), {}
-        is_anew = replace and getattr(self.target, "retypes", False)
+        can, found = getattr(self._of_table, "widens", lambda old, new: False), {}
+        is_anew = replace and getattr(self._of_table, "retypes", False)
         for field in schema:
             column = payload[field.name] if field.name in payload.column_names else None
             if column is None or column.type == field.type:

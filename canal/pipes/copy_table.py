@@ -49,6 +49,7 @@ def copy_table(
     if not isinstance(source, MySQLSource):
         raise ConfigError("a table is copied from a server, and the Instance has none", remedy="Give it a MySQLSource.")
     instance.position(client_id)
+    sink.follow(table)
     old = sink.progress()
     is_replaced = old is not None and bool(old.fault) and sink.snapshot == "replace"
     if old is not None and not old.is_copy and not is_replaced:

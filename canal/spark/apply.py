@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from canal.pipes.apply import ApplyChanges
+from canal.pipes.apply import ApplyChanges, TableTargets
 from canal.spark.frames import to_arrow
 from canal.targets.tables import Target
 
@@ -23,7 +23,7 @@ _LEVELS: Final = 24
 
 
 def apply_changes(
-    target: Target,
+    target: Target | TableTargets,
     keys: Sequence[str] | None,
     *,
     stream: str = "canal",
@@ -31,6 +31,7 @@ def apply_changes(
     exact: Literal["refuse", "null", "keep"] = "refuse",
     absent: Literal["refuse", "null"] = "refuse",
     snapshot: Literal["refuse", "replace", "keep"] = "refuse",
+    table: str = "",
 ) -> ApplyChanges:
     """A function for ``foreachBatch``, and for ``canal.spark.foreach_batch``, that keeps ``target`` equal to a table of MySQL.
 
@@ -42,7 +43,8 @@ def apply_changes(
     process, in parts where it is more than ``spark.driver.maxResultSize``, each a commit: bound it by the source's options.
 
     Args:
-        target: one of ``canal.spark.targets``, or your own with that Protocol.
+        target: the target of one table, or a lake of many: ``canal.targets.DeltaTarget``, ``IcebergTarget`` or
+            ``ParquetTarget``.
         keys: columns that identify a row, the primary key; None: do not apply but append the changes themselves, each once,
             with all columns of the stream.
         stream: what the progress is filed under in the target. One name for the target's whole life, whatever becomes of
@@ -59,6 +61,8 @@ def apply_changes(
             were deleted meanwhile are in neither, so "replace" empties the target with the snapshot's first batch. "keep"
             leaves what other streams have put there, and refuses where the target has followed this one. What is appended
             (``keys`` None) may have anything before it, but not a snapshot behind changes.
+        table: the name of the table in a lake. ``canal.spark.foreach_batch`` passes the name of the source's table, a streaming
+            query does not.
 
     Raises, when it is called, with nothing of the batch written:
         TargetSchemaError: the columns differ, or a value does not fit.
@@ -70,7 +74,7 @@ def apply_changes(
         TargetConflictError: another writer was quicker. Try again.
         TargetError: the target's stored progress is unreadable.
     """
-    return ApplyChanges(target, keys, stream, schema, exact, absent, snapshot, _parts)
+    return ApplyChanges(target, keys, stream, schema, exact, absent, snapshot, _parts, table)
 
 
 def _parts(df: Any, keys: Sequence[str], level: int = 0) -> Iterator[pa.Table]:

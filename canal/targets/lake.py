@@ -52,7 +52,7 @@ class _Lake(ABC):
     is_log = False
 
     @abstractmethod
-    def table(self, name: str) -> tables.Target:
+    def table_target(self, name: str) -> tables.Target:
         """What writes the table of a name.
 
         Raises:
@@ -86,7 +86,7 @@ class DeltaTarget(_Lake):
     def __str__(self) -> str:
         return f"Delta {_without_query(self.root)}"
 
-    def table(self, name: str) -> delta.DeltaTarget:
+    def table_target(self, name: str) -> delta.DeltaTarget:
         return delta.DeltaTarget(_below(self.root, name), self.storage_options, upkeep=self.upkeep)
 
 
@@ -110,7 +110,7 @@ class IcebergTarget(_Lake):
     def __str__(self) -> str:
         return f"Iceberg {self.catalog}"
 
-    def table(self, name: str) -> iceberg.IcebergTarget:
+    def table_target(self, name: str) -> iceberg.IcebergTarget:
         if "." not in name.strip("."):
             raise ConfigError(f"{name} has no namespace of Iceberg", remedy='Name it by canal.Rule(to="namespace.table").')
         return iceberg.IcebergTarget(name, self.catalog, self.properties, upkeep=self.upkeep)
@@ -137,7 +137,7 @@ class ParquetTarget(_Lake):
     def __str__(self) -> str:
         return f"Parquet {os.fspath(self.root)}"
 
-    def table(self, name: str) -> parquet.ParquetTarget:
+    def table_target(self, name: str) -> parquet.ParquetTarget:
         return parquet.ParquetTarget(_below(self.root, name), self.compression)
 
     @contextmanager
@@ -183,12 +183,12 @@ class _Rows(StateWork):
         self._commits: Counter[str] = Counter()
 
     def load(self, table: str) -> str | None:
-        with self._target.table(table).begin(self._stream, ()) as work:
+        with self._target.table_target(table).begin(self._stream, ()) as work:
             return _text(work, table)
 
     def write(self, made: Sequence[TableState], old: str | None, new: str, table: str) -> None:
         (state,) = made or (TableState(Table(table, table)),)
-        target = self._target.table(table)
+        target = self._target.table_target(table)
         with target.begin(self._stream, state.table.keys) as work:
             if _text(work, table) != old:
                 raise conflict()
@@ -240,7 +240,7 @@ class _Rows(StateWork):
         return None if wanted == kind else wanted
 
     def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
-        with self._target.table(table.name).begin(self._stream, table.keys) as work:
+        with self._target.table_target(table.name).begin(self._stream, table.keys) as work:
             if work.schema is None:
                 return {}
             fields = [work.schema.field(name) for name in table.keys]
@@ -268,11 +268,11 @@ class _Files(LogWork):
         self._target, self._stream = target, stream
 
     def load(self, table: str) -> str | None:
-        with self._target.table(table).begin(self._stream, ()) as work:
+        with self._target.table_target(table).begin(self._stream, ()) as work:
             return _text(work, table)
 
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
-        with self._target.table(table).begin(self._stream, ()) as work:
+        with self._target.table_target(table).begin(self._stream, ()) as work:
             if _text(work, table) != old:
                 raise conflict()
             rows = _envelopes(made) if made else pa.table({})

@@ -31,6 +31,7 @@ from canal.errors import (
     TargetSchemaError,
     UnfitChangeError,
     UnloggedChangeError,
+    UsageError,
 )
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
@@ -690,3 +691,34 @@ def test_what_the_server_would_cut_or_round_is_an_error(server: Any, in_mysql: M
 
     assert in_server(server, in_mysql) == {}
     assert fn.progress() is None
+
+
+def test_foreach_batch_into_a_lake_of_many_tables_writes_each_below_its_root(fake_binlog: FakeBinlog, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    tables = [fake_binlog.table("shop", name, "id INT PRIMARY KEY, n INT") for name in ("orders", "items")]
+    for number, made in enumerate(tables):
+        made.insert({"id": 1, "n": number})
+        made.insert({"id": 2, "n": number})
+        made.delete({"id": 1, "n": number})
+    fake_binlog.end()
+    lake = canal.targets.DeltaTarget(tmp_path)
+    sinks = {name: apply_changes(lake, ["id"]) for name in ("shop.orders", "shop.items")}
+
+    config = canal.InstanceConfig(destination="test", source=fake_binlog, start="earliest", meta=canal.MemoryMeta())
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        foreach_batch(None, instance, lambda rows, batch: sinks[batch.table](rows, batch))
+
+    found = {name: DeltaTable(str(tmp_path / name)).to_pyarrow_table().select(["id", "n"]).to_pylist() for name in sinks}
+    assert found == {"shop.orders": [{"id": 2, "n": 0}], "shop.items": [{"id": 2, "n": 1}]}
+
+
+def test_a_batch_of_an_unknown_table_for_a_lake_of_many_is_refused(tmp_path: Path) -> None:
+    rows = tell({"id": pa.int64()}, {"id": 1})
+
+    with pytest.raises(UsageError, match="the table of these changes is not known"):
+        apply_changes(canal.targets.DeltaTarget(tmp_path), ["id"])(rows, 0)
+    apply_changes(canal.targets.DeltaTarget(tmp_path), ["id"], table="shop.orders")(rows, 0)
+
+    assert (tmp_path / "shop.orders").is_dir()
