@@ -91,7 +91,7 @@ class Table:
 def split(name: str) -> tuple[str, ...]:
     """A table's name that is given as one text: what is before the last dot is the schema."""
     schema, _, table = name.rpartition(".")
-    return (schema, table) if schema else (table,)
+    return (schema, table) if schema else (name,)
 
 
 def qualified(schema: str, table: str) -> str:
