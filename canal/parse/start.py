@@ -88,10 +88,13 @@ class Facts:
 
     @property
     def is_purged(self) -> bool:
-        """Whether the log of the position is older than all that the server has, a MySQL: by GTID set it would leave out
-        transactions without GTIDs, and those of a log that was begun anew."""
+        """Return whether the log of the position is older than all that the server has.
+
+        By GTID set MySQL would leave out transactions without GTIDs, and those of a log that was begun anew; and the schema
+        history of both needs a position in a log that is there.
+        """
         position = self.position
-        if position is None or position.source != self.identity or not self.journals or self.flavor != "mysql":
+        if position is None or position.source != self.identity or not self.journals:
             return False
         (base, number), (other, oldest) = journal_key(position.journal), journal_key(self.journals[0])
         return base == other and number < oldest and self.takes(position)
@@ -168,7 +171,7 @@ RULES: tuple[Rule, ...] = (
          "a position with journal, offset and the journal's begin, of the server that is connected, which has it",
          "exactly behind it, once the journal's begin has shown that it is still the same log"),
     Rule("purged log", lambda facts: facts.is_purged, How.OLDEST, _from_oldest,
-         "a position with journal, offset and GTID set, of the server that is connected, a MySQL that has purged that journal",
+         "a position with journal, offset and GTID set, of the server that is connected, which has purged that journal",
          "from the oldest log that is there, once the server says that what it has purged is done"),
     Rule("GTID set", lambda facts: facts.takes(facts.position), How.GTID, _position,
          "a position with a GTID set, and the source has GTIDs of that kind",

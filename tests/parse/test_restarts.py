@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,9 @@ import pytest
 import canal
 from canal.model import EntryType
 from canal.testing import FakeBinlog
+from canal.testing._serve import FakeServer
+from tests.support.instances import instance_of
+from tests.support.waiting import until
 
 COLUMNS = "id INT PRIMARY KEY, note VARCHAR(100)"
 SMALL = {"store_entries": 40, "store_bytes": 100_000}
@@ -170,3 +175,58 @@ def test_a_connection_lost_at_any_event_changes_nothing(flavor: str, log: dict[s
             fake.cut_after(after)
         found = [one for one in read(fake, "earliest", options) if is_change(one)]
         assert [told(one, False) for one in found] == whole, event
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+class TestPurge:
+    """The journal of the position is purged; without FULL metadata the schema history needs a position in another one."""
+
+    def read(self, instance: canal.Instance) -> list[int]:
+        message = instance.get_without_ack(10, timeout=30)
+        instance.ack(message)
+        return [row.after["id"] for entry in message.entries for row in entry.rows if row.after]
+
+    def instance(self, server: FakeServer, folder: Path) -> canal.Instance:
+        source = canal.MySQLSource(host=server.host, port=server.port)
+        backoff = (0.01, 0.02)
+        return instance_of(source, start="latest", meta=canal.FileMeta(folder), reconnect_backoff=backoff)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("restarts", [True, False])
+    def test_purge_of_acked_changes_loses_nothing(self, tmp_path: Path, flavor: Any, metadata: Any, restarts: bool) -> None:
+        fake = FakeBinlog(flavor, metadata=metadata)
+        table = fake.table("shop", "t", "id INT PRIMARY KEY")
+        with fake.serve() as server, contextlib.ExitStack() as ends:
+            instance = ends.enter_context(self.instance(server, tmp_path))
+            instance.subscribe()
+            table.insert({"id": 1})
+            assert self.read(instance) == [1]
+            if restarts:
+                ends.close()
+            journal = fake.rotate()
+            if not restarts:  # a server keeps the log that a dump reads
+                until(lambda: instance.parser._run.decoder.journal == journal)  # type: ignore[attr-defined]
+            fake.purge(journal)
+            if restarts:
+                instance = ends.enter_context(self.instance(server, tmp_path))
+                instance.subscribe()
+            else:
+                server.disconnect()
+            table.insert({"id": 2})
+            assert self.read(instance) == [2]
+
+    def test_purge_of_changes_that_were_not_read_is_an_error(self, tmp_path: Path, flavor: Any, metadata: Any) -> None:
+        fake = FakeBinlog(flavor, metadata=metadata)
+        table = fake.table("shop", "t", "id INT PRIMARY KEY")
+        with fake.serve() as server:
+            with self.instance(server, tmp_path) as instance:
+                instance.subscribe()
+                table.insert({"id": 1})
+                assert self.read(instance) == [1]
+            table.insert({"id": 2})
+            fake.purge(fake.rotate())
+            table.insert({"id": 3})
+            with self.instance(server, tmp_path) as instance, pytest.raises(canal.PositionLostError) as caught:
+                instance.subscribe()
+                self.read(instance)
+        assert caught.value.reason is canal.LostReason.PURGED

@@ -20,6 +20,7 @@ BY_FILE = canal.Position("binlog.000007", 4711, timestamp=1_700_000_000_000, ser
 PROVED = attrs.evolve(STORED, incarnation="1699999000-1")
 OLDEST = attrs.evolve(STORED, journal="binlog.000009", offset=4)
 OF_MARIADB = canal.Position("binlog.000007", 4711, "0-1-100", source=HERE, incarnation="1699999000-1")
+OLDEST_OF_MARIADB = attrs.evolve(OF_MARIADB, journal="binlog.000009", offset=4, incarnation="")
 BEYOND_32_BITS = attrs.evolve(PROVED, offset=1 << 32)
 MINUTE_AGO = canal.Position(timestamp=1_699_999_940_000)
 MARIADB = canal.Position("binlog.000007", 4711, "0-1-100", timestamp=1_700_000_000_000, source=f"1@{HERE}")
@@ -52,7 +53,7 @@ TABLE = [
     (facts(PROVED, journals=("other.000009",)), "GTID set", How.GTID, PROVED),
     (facts(PROVED, journals=("binlog.000009",), identity=THERE), "GTID set", How.GTID, PROVED),
     (facts(PROVED, journals=("binlog.000009",), has_gtids=False), "same server", How.OFFSET, PROVED),
-    (facts(OF_MARIADB, journals=("binlog.000009",), flavor="mariadb"), "GTID set", How.GTID, OF_MARIADB),
+    (facts(OF_MARIADB, journals=("binlog.000009",), flavor="mariadb"), "purged log", How.OLDEST, OLDEST_OF_MARIADB),
     (facts(PROVED, identity=THERE), "GTID set", How.GTID, PROVED),
     (facts(BEYOND_32_BITS), "GTID set", How.GTID, BEYOND_32_BITS),
     (facts(BEYOND_32_BITS, has_gtids=False), "same log", How.OFFSET, BEYOND_32_BITS),

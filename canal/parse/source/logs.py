@@ -12,6 +12,7 @@ import attrs
 from canal.binlog import event_layout as layout
 from canal.binlog.server_facts import ServerFacts
 from canal.errors import LostReason, PositionLostError, ServerError, SourceError
+from canal.gtid import MariadbGtidSet
 from canal.parse.source.login import Login
 from canal.parse.source.session import QuerySession
 from canal.position import Position
@@ -108,10 +109,16 @@ class ServerLogs:
         return all(numbers.get(origin, 0) >= int(number) for origin, _, number in wanted)
 
     def check_purged(self, start: Position) -> None:
-        """Raise PositionLostError where the server has purged transactions that come after a GTID set."""
-        if self._server.is_mariadb:
+        """Raise PositionLostError if the server has purged transactions that come after a GTID set.
+
+        MariaDB looks for them itself when it begins a dump by GTID set, so it is asked about its own positions only.
+        """
+        if not self._server.is_mariadb:
+            missing = self.rows("SELECT GTID_SUBTRACT(@@global.gtid_purged, %s)", (start.gtid,))[0][0]
+        elif start.source == self._server.identity:
+            missing = MariadbGtidSet.parse(self.earliest().gtid) - MariadbGtidSet.parse(start.gtid)
+        else:
             return
-        missing = self.rows("SELECT GTID_SUBTRACT(@@global.gtid_purged, %s)", (start.gtid,))[0][0]
         if missing:
             raise PositionLostError(
                 f"{self._source.address} has purged transactions that were not read yet: "
