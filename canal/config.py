@@ -214,6 +214,7 @@ class InstanceConfig:
         shadow_tables: also deliver the tables that gh-ost and pt-online-schema-change make beside the table that they
             alter, and the renames that put them in its place; see docs/limits.md. Without it a table is left out when it
             is named like one of theirs and the table that it would belong to exists and passes the filters.
+        sequences: also deliver the rows of MariaDB's sequences, which it keeps as tables: an INSERT for each change of one.
         unknown_columns: what to do with rows of a table whose columns nobody knows: none that names them was given, or a
             statement of the log has changed them in a way that cannot be followed. "positions" names them @1, @2 and so on, with
             an alarm, and what the log does not tell of them is taken for signed numbers and bytes; "error" stops the instance;
@@ -274,6 +275,7 @@ class InstanceConfig:
     row_filter: RowPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_callable))
     leave_out: Sequence[Kind] = attrs.field(default=(), validator=lambda _, __, value: LeaveOut(value))
     shadow_tables: bool = False
+    sequences: bool = False
     unknown_columns: UnknownColumns = attrs.field(default="positions", validator=_check_unknown_columns)
     column_types: ColumnTypes = attrs.field(default="log", validator=_check_column_types)
     start: str | Position = attrs.field(default="latest", validator=check_start)

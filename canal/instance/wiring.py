@@ -40,6 +40,7 @@ def parser_of(config: InstanceConfig) -> BinlogParser | GroupParser:
         inflated_bytes=max(config.store_bytes, MAX_INFLATED_BYTES),
         alarm=config.alarm,
         shadow_tables=config.shadow_tables,
+        sequences=config.sequences,
         unknown_columns=config.unknown_columns,
         column_types=config.column_types,
         history=config.history(),

@@ -38,6 +38,7 @@ class ParserOptions:
         time_zone: zone of TIMESTAMP values.
         json_text: give JSON as text, not as objects.
         shadow_tables: deliver the tables of online schema changes too.
+        sequences: deliver the rows of MariaDB's sequences too.
         unknown_columns, column_types: see :class:`canal.InstanceConfig`.
         history: keeps the schemas of tables whose names the log does not carry. It serves one parser at a time.
         log_positions: keeps where parsing stands. It serves one parser at a time.
@@ -58,6 +59,7 @@ class ParserOptions:
     time_zone: tzinfo = timezone.utc
     json_text: bool = True
     shadow_tables: bool = False
+    sequences: bool = False
     unknown_columns: UnknownColumns = "positions"
     column_types: ColumnTypes = "log"
     history: SchemaHistory = attrs.field(factory=MemoryHistory)
@@ -89,6 +91,7 @@ class ParserKeywords(TypedDict, total=False):
     time_zone: tzinfo
     json_text: bool
     shadow_tables: bool
+    sequences: bool
     unknown_columns: UnknownColumns
     column_types: ColumnTypes
     history: SchemaHistory | None

@@ -110,6 +110,7 @@ class ParserRun:
             None if options.json_text else self._json_columns, self._shadows, options.unknown_columns, schema,
             options.masks,
             options.column_types == "history",
+            options.sequences,
         )  # fmt: skip
         self._cascades = CascadeWatch(self._resolver.delivers, missing)
         self._logs_cascades = False

@@ -13,12 +13,13 @@ import pytest
 import canal
 from canal.binlog.server_facts import Release
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.schema import table_map
+from canal.parse.schema import sequences, table_map
 from canal.parse.schema.misfit import misfit
 from canal.parse.schema.raw_map import NEWEST, RawTableMap, parse_table_map
 from canal.parse.schema.table_map import TableResolver
 from canal.parse.schema.texts import tables_from_mapping
 from canal.testing.fake import FakeBinlog
+from tests.support.instances import instance_of
 
 MARIADB = Release("mariadb", (10, 11, 4))
 COLUMNS = (
@@ -409,3 +410,20 @@ def test_a_virtual_column_is_absent_where_the_log_holds_what_was_not_computed(re
 
     assert found.decoder.decode(rows, 0, len(rows), 0) == [(None, (0, 0 if trusted else canal.ABSENT))]
     assert pickle.loads(pickle.dumps(found.decoder)).decode(rows, 0, len(rows), 0) == found.decoder.decode(rows, 0, len(rows), 0)
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+def test_a_table_with_the_columns_of_a_sequence_and_a_key_is_no_sequence(metadata: Any) -> None:
+    fake = FakeBinlog("mariadb", metadata=metadata)
+    columns = ", ".join(f"{one.name} {one.column_type} NOT NULL" for one in sequences.COLUMNS)
+    tables = [
+        fake.table("shop", "numbers", columns), fake.table("shop", "keyed", f"{columns}, PRIMARY KEY (start_value)"),
+        fake.table("shop", "wider", f"{columns}, more INT NULL"),
+    ]  # fmt: skip
+    for table in tables:
+        table.insert({one.name: 1 for one in sequences.COLUMNS})
+
+    with instance_of(fake) as instance:
+        instance.subscribe()
+        found = [entry.header.table for entry in instance.get(100, timeout=10).entries if entry.rows]
+    assert found == ["keyed", "wider"]

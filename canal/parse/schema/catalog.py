@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from canal.parse.schema import sequences
 from canal.parse.schema.alter import altered, copied, created
 from canal.parse.schema.alteration import Alteration, read_alteration
 from canal.parse.schema.classify import classify, if_exists, is_database_option, object_of, pass_wait
@@ -478,7 +479,7 @@ class _Run:
             typed = self.scan.take()[2] == "AS" or typed
         if typed:
             return None
-        return TableState(TableSchema(*table, _SEQUENCE), self._default_charset(table[0]), ())
+        return TableState(TableSchema(*table, sequences.COLUMNS), self._default_charset(table[0]), ())
 
     def _create_index(self, unique: bool) -> None:
         scan = self.scan
@@ -683,18 +684,6 @@ class _Run:
 
 def _named(state: TableState, table: Table) -> TableState:
     return attrs.evolve(state, schema=TableSchema(*table, state.schema.columns))
-
-
-def _sequence_columns() -> Iterable[ColumnSchema]:
-    for named, text in (
-        ("next_not_cached_value", "bigint(21)"), ("minimum_value", "bigint(21)"), ("maximum_value", "bigint(21)"),
-        ("start_value", "bigint(21)"), ("increment", "bigint(21)"), ("cache_size", "bigint(21) unsigned"),
-        ("cycle_option", "tinyint(1) unsigned"), ("cycle_count", "bigint(21)"),
-    ):  # fmt: skip
-        yield column_from_text(named, text, nullable=False)
-
-
-_SEQUENCE = tuple(_sequence_columns())
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from canal.parse.schema.map_text import string_length
 from canal.parse.schema.misfit import ADDRESS_BYTES, difference
 from canal.parse.schema.online_ddl import ShadowTables
 from canal.parse.schema.raw_map import NEWEST, RawTableMap, names_of, parse_columns
+from canal.parse.schema.sequences import is_sequence
 from canal.rows.decoder import RowDecoder
 from canal.rows.mask import Mask, Masks
 from canal.schema import ColumnSchema, TableSchema
@@ -78,6 +79,7 @@ class TableResolver:
         alarm: called with a text when such a table comes.
         masks: of columns.
         whole_types: look up the texts of types also for maps that name their columns, which have no display widths.
+        sequences: deliver the rows of MariaDB's sequences too.
     """
 
     def __init__(
@@ -92,12 +94,15 @@ class TableResolver:
         alarm: Callable[[str], None] = log.warning,
         masks: Masks | None = None,
         whole_types: bool = False,
+        sequences: bool = True,
     ) -> None:
         self._masks = masks or Masks()
         self._shadows = shadows
         self._unknown_columns = unknown_columns
         self._alarm = alarm
         self._whole_types = whole_types
+        self._sequences = sequences
+        self._left_out = Told[tuple[str, str]]()
         self._find = find
         self._tables = tables
         self._fields = fields
@@ -126,6 +131,10 @@ class TableResolver:
             return self._filtered(raw, release)
         schema = self._schema(raw, known, alike)
         if release.is_mariadb:
+            if not self._sequences and is_sequence(schema.columns):
+                if self._left_out.is_first(name):
+                    log.info("[%s] %s.%s is a sequence: its rows are left out", self.destination, *name)
+                return self._filtered(raw, release)
             schema = self._completed(raw, schema, known)
         if self._whole_types and raw.names is not None:
             schema = self._with_whole_types(raw, schema)

@@ -85,7 +85,8 @@ def _check_config(config: InstanceConfig | None) -> None:
     """Refuse what a query that reads a part of the log again, by itself, would not get in the same way."""
     if config is None:
         return  # composed of parts of the user's own
-    changes = [name for name in ("row_filter", "field_filter", "black_field_filter", "hooks", "shadow_tables")
+    changes = [name for name in ("row_filter", "field_filter", "black_field_filter", "hooks", "shadow_tables",
+                                "sequences")
                if getattr(config, name)]  # fmt: skip
     if config.on_lost != "fail":
         changes.append(f"on_lost={config.on_lost}")

@@ -409,7 +409,7 @@ def test_a_client_goes_with_an_instance() -> None:
 
 @pytest.mark.parametrize("config", [
     {"row_filter": lambda header, before, after: True}, {"field_filter": "shop.orders:id"}, {"on_lost": "latest"},
-    {"shadow_tables": True},
+    {"shadow_tables": True}, {"sequences": True},
 ])  # fmt: skip
 def test_an_instance_that_drops_what_a_query_would_read_again_is_refused(driver: Driver, config: dict[str, Any]) -> None:
     driver.stop()
