@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -304,3 +306,28 @@ def test_a_wrong_port_is_told_in_time_and_is_no_lost_connection(caplog: pytest.L
     told = [record.getMessage() for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert len(told) == 1, told
     assert "not connected yet" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("greeting", "told"),
+    [
+        (b"", "a MySQL server greets first"), (b"SSH-2.0-OpenSSH_9.2\r\n", "no MySQL server: it begins with b'SSH-2'"),
+        (b"\5\0\0\0\x0b\x08\5\x1a\0", "no MySQL server: it begins with"),  # MySQL's X protocol
+    ],
+)  # fmt: skip
+def test_another_services_port_is_named_within_connect_timeout(greeting: bytes, told: str) -> None:
+    def serve() -> None:
+        accepted, _ = listener.accept()
+        with accepted, contextlib.suppress(ConnectionResetError):
+            accepted.sendall(greeting)
+            accepted.recv(1)  # until the other side gives up
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        # The other time-out is longer than this test may take.
+        source = canal.MySQLSource(port=listener.getsockname()[1], connect_timeout=0.3, read_timeout=3600.0)
+        with pytest.raises(canal.ConnectionLostError, match=told) as caught:
+            source.connect()
+        thread.join()
+    assert "another service listens there" in caught.value.remedy

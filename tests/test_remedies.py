@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,8 @@ from tests.support.instances import instance_of, rows_of
 
 def purged(tmp_path: Path, flavor: Literal["mysql", "mariadb"]) -> tuple[FakeBinlog, FakeTable]:
     """A log of which the row 2 was purged, and a stored cursor between the rows 1 and 2; the row 3 is there."""
-    fake = FakeBinlog(flavor)
+    clock = itertools.count(1_700_000_000)
+    fake = FakeBinlog(flavor, clock=lambda: next(clock))
     table = fake.table("shop", "t", "id INT PRIMARY KEY")
     table.insert({"id": 1})
     with instance_of(fake, meta=canal.FileMeta(tmp_path)) as instance:
@@ -75,6 +77,25 @@ def test_lost_cursor_remedy_unsubscribe_lets_start_decide(tmp_path: Path) -> Non
         instance.unsubscribe()
     with instance_of(fake, meta=canal.FileMeta(tmp_path), start="earliest") as instance:
         assert read(instance) == [3]
+
+
+@pytest.mark.parametrize(("on_lost", "expected"), [("earliest", [3]), ("latest", [])])
+@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+def test_reset_log_remedy_is_on_lost(
+    tmp_path: Path, flavor: Literal["mysql", "mariadb"], on_lost: Any, expected: list[int]
+) -> None:
+    fake, table = purged(tmp_path, flavor)
+    fake.reset()
+    table.insert({"id": 3})
+    with fake.serve() as server:
+        source = canal.MySQLSource(host=server.host, port=server.port)
+        options: dict[str, Any] = {"source": source, "meta": canal.FileMeta(tmp_path)}
+        with instance_of(fake, **options) as instance, pytest.raises(canal.PositionLostError) as caught:
+            read(instance)
+        assert f'on_lost="{on_lost}"' in caught.value.remedy
+
+        with instance_of(fake, **options, on_lost=on_lost) as instance:
+            assert read(instance) == expected
 
 
 @pytest.mark.parametrize(("start", "expected"), [("earliest", [3]), ("latest", [])])

@@ -17,6 +17,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from canal._util.memory import is_out_of_memory
 from canal._util.ownership import claim
 from canal._util.threads import OwnThread
 from canal.alarm import AlarmDesk, AlarmKind
@@ -211,9 +212,7 @@ class ParserRun:
         except CanalError as error:
             self._fail(error)
         except BaseException as error:  # a SystemExit of a hook too: nothing may end the thread unseen
-            self._fail(HookError(f"{error!r} came out of the line behind the parser") if self._is_foreign(error)
-                       else CanalError(f"unexpected {error!r}", remedy="This is a fault of the library; please report it."),
-                       error)  # fmt: skip
+            self._fail(_unexpected(error), error)
         finally:
             self._follower.close()
             self.progress.ended(self.error)
@@ -221,13 +220,6 @@ class ParserRun:
                 self.link.ended = True
                 self.link.changed.notify_all()
             self._finished()
-
-    def _is_foreign(self, error: BaseException) -> bool:
-        """Whether the exception was raised in somebody else's code, by the file of its innermost frame."""
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        return trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("canal.")
 
     def _fail(self, error: CanalError, cause: BaseException | None = None) -> None:
         if self.link.is_stopping():
@@ -493,6 +485,22 @@ class ParserRun:
         """Columns of MariaDB that are JSON, where the source can tell."""
         connection = self.link.connection
         return () if connection is None else connection.json_columns(schema, table)
+
+
+def _unexpected(error: BaseException) -> CanalError:
+    """Return the error for an exception that is none of the library's."""
+    if is_out_of_memory(error):
+        return CanalError(
+            f"the process has no memory left, or may start no more threads: {error!r}",
+            remedy="Give it more memory or a higher limit, or let it hold less: a smaller store_bytes and batch_bytes. "
+            "Nothing is lost: start again.",
+        )
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("canal."):
+        return HookError(f"{error!r} came out of the line behind the parser")
+    return CanalError(f"unexpected {error!r}", remedy="This is a fault of the library; please report it.")
 
 
 def _what(error: SourceError) -> str:

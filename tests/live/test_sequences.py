@@ -14,7 +14,8 @@ from tests.support.live import Watch
 @pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
 def test_rows_of_sequences_are_delivered_on_demand_only(line: Line, metadata: str) -> None:
     statements = (
-        "CREATE SEQUENCE shop.numbers CACHE 2", "CREATE TABLE shop.t (id BIGINT PRIMARY KEY DEFAULT NEXTVAL(shop.numbers), a INT)",
+        "CREATE SEQUENCE shop.numbers CACHE 2",
+        "CREATE TABLE shop.t (id BIGINT PRIMARY KEY DEFAULT NEXTVAL(shop.numbers), a INT)",
         "INSERT INTO shop.t (a) VALUES (1), (2), (3)", "DO SETVAL(shop.numbers, 100)", "INSERT INTO shop.t (a) VALUES (4)",
     )  # fmt: skip
     with line.server(f"--binlog-row-metadata={metadata}") as server:
@@ -25,7 +26,8 @@ def test_rows_of_sequences_are_delivered_on_demand_only(line: Line, metadata: st
             rows = [(entry.header.table, row.after) for entry in watch.read() for row in entry.rows]
             all_rows = [(entry.header.table, row.after) for entry in watch_all.read() for row in entry.rows]
 
-        assert [(table, row and tuple(row)) for table, row in rows] == [("t", (1, 1)), ("t", (2, 2)), ("t", (3, 3)), ("t", (101, 4))]
+        assert {table for table, _ in rows} == {"t"}
+        assert [tuple(row) for _, row in rows if row] == [(1, 1), (2, 2), (3, 3), (101, 4)]
         assert {table for table, _ in all_rows} == {"numbers", "earlier", "t"}
         last = [row for table, row in all_rows if table == "numbers"][-1]
         assert last is not None

@@ -14,6 +14,7 @@ import pytest
 
 import canal
 from canal.testing.fake import FakeBinlog, FakeConnection
+from tests.support.instances import instance_of
 from tests.support.parsing import flavors, order, rows_of, shop, started
 
 
@@ -84,7 +85,7 @@ def test_an_error_packet_stops_the_instance_with_a_remedy() -> None:
         source = canal.MySQLSource(host=server.host, port=server.port, user="u", password="p", ssl_mode="DISABLED")
         with started(fake, source=source, alarm=lambda *_: None) as instance:
             instance.subscribe()
-            with pytest.raises(canal.PositionLostError, match="start from"):
+            with pytest.raises(canal.PositionLostError, match="on_lost="):
                 instance.get_without_ack(1, timeout=30)
 
 
@@ -217,3 +218,15 @@ def test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_hea
                 pass
 
     assert source.asked == [1010.0]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), OSError(12, "Cannot allocate memory")])
+def test_lack_of_memory_stops_with_what_to_do_about_it(error: Exception) -> None:
+    class Exhausted:
+        def connect(self, server_id_hint: int | None = None) -> Any:
+            raise error
+
+    with instance_of(Exhausted()) as instance, pytest.raises(canal.CanalError, match="no memory left") as caught:  # type: ignore[arg-type]
+        instance.subscribe()
+    assert "store_bytes" in caught.value.remedy
+    assert "fault of the library" not in str(caught.value)

@@ -229,4 +229,4 @@ class TestPurge:
             with self.instance(server, tmp_path) as instance, pytest.raises(canal.PositionLostError) as caught:
                 instance.subscribe()
                 self.read(instance)
-        assert caught.value.reason is canal.LostReason.PURGED
+        assert caught.value.reason is canal.errors.LostReason.PURGED

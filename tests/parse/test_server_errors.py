@@ -104,6 +104,7 @@ SEEN = [
     (During.QUERY, 1227, "Access denied; you need (at least one of) the SUPER privilege(s) for this operation", "only SUPER may"),
     (During.LOGIN, 1040, "Too many connections", "too many connections"),
     (During.LOGIN, 3032, "The server is currently in offline mode", "offline mode"),
+    (During.LOGIN, 2012, "what answers is no MySQL server: it begins with b'SSH-2'", "no server"),
     (During.LOGIN, 2003, "Can't connect to MySQL server on 'db' (Connection refused)", "unreachable"),
     (During.DUMP, 1053, "Server shutdown in progress", "shut down"),
     (During.DUMP, 1927, "Connection was killed", "killed"),

@@ -62,6 +62,16 @@ def test_missing_tls_files_are_a_config_error() -> None:
         MySQLSource(ssl_mode="VERIFY_CA", ssl_ca="/nowhere/ca.pem").tls_context()
 
 
+def test_tls_without_memory_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ssl.SSLError(1, "[CRYPTO] malloc failure (_ssl.c:3098)")
+
+    monkeypatch.setattr(ssl, "SSLContext", fail)
+    with pytest.raises(ConnectionLostError, match="no memory") as caught:
+        MySQLSource().tls_context()
+    assert caught.value.remedy == "Give the process more memory."
+
+
 @pytest.mark.parametrize(
     ("name", "weak"), [(None, False), ("TLSv1.3", False), ("TLSv1.2", False), ("TLSv1.1", True), ("TLSv1", True)]
 )

@@ -21,7 +21,7 @@ from canal.parse.schema.parts import INNODB, Body, Dialect, Key, NotUnderstoodEr
 from canal.parse.schema.scanner import END, Scanner
 from canal.parse.schema.table_state import TableState
 from canal.parse.schema.words import expect, name
-from canal.schema import ColumnSchema, TableSchema, column_from_text
+from canal.schema import TableSchema, column_from_text
 from canal.statement import Statement, Table
 
 __all__ = ["Applied", "Catalog", "Key", "TableState"]

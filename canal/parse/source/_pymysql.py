@@ -127,6 +127,19 @@ def _reach(host: str, port: int, unix_socket: str | None, timeout: float, openin
     raise pymysql.err.OperationalError(2003, f"Can't connect to MySQL server on {host!r} ({failure})") from failure
 
 
+def _check_greeting(sock: socket.socket) -> None:
+    """Raise ``DriverError`` if no server greets; nothing is taken from the socket."""
+    try:
+        head = sock.recv(_GREETING, socket.MSG_PEEK)
+    except TimeoutError as error:
+        raise pymysql.err.OperationalError(
+            _NO_SERVER, f"nothing was sent for {sock.gettimeout():g} s, and a MySQL server greets first"
+        ) from error
+    is_one = len(head) < _GREETING or head[_GREETING - 2] == 0 and head[-1] in _PROTOCOLS
+    if not is_one:
+        raise pymysql.err.OperationalError(_NO_SERVER, f"what answers is no MySQL server: it begins with {head!r}")
+
+
 #: MariaDB goes through the plugins of an account that has several.
 _UNKNOWN_CHARSET = 1115
 _MAX_PLUGINS: Final = 8
@@ -146,6 +159,10 @@ _COLUMN, _ROW, _VALUE = 2048, 128, 64
 _TOO_LARGE: Final = 2020
 _WANTS_FILE: Final = 2068
 _NO_PLUGIN: Final = 2061
+_NO_SERVER: Final = 2012
+#: Bytes of a greeting up to the version of its protocol, which follows the packet's number, 0. An error stands for a version too.
+_GREETING: Final = 5
+_PROTOCOLS: Final = (9, 10, 255)
 
 
 @attrs.frozen(kw_only=True)
@@ -388,7 +405,13 @@ def log_in(
     connection._secure = connection._unix = bool(unix_socket)
     try:
         with understood():
-            connection.connect(_reach(host, port, unix_socket, connect_timeout, opening))
+            sock = _reach(host, port, unix_socket, connect_timeout, opening)
+            try:
+                _check_greeting(sock)
+            except BaseException:
+                sock.close()
+                raise
+            connection.connect(sock)
             connection.budget(_ANSWER_BYTES)
     finally:
         opening.done()

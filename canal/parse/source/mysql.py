@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
+from canal._util.memory import is_out_of_memory
 from canal._util.option_checks import positive, text
 from canal._util.option_names import checks_names
 from canal.errors import ConfigError, ConnectionLostError
@@ -283,7 +284,13 @@ class MySQLSource:
             if self.ssl_cert:
                 context.load_cert_chain(self.ssl_cert, self.ssl_key)
         except OSError as error:
-            raise ConfigError(f"the TLS files of {self.address} cannot be used: {error}") from error
+            if is_out_of_memory(error):
+                raise ConnectionLostError(
+                    f"no memory for a TLS connection to {self.address}: {error}", remedy="Give the process more memory."
+                ) from error
+            files = ", ".join(filter(None, (self.ssl_ca, self.ssl_cert, self.ssl_key)))
+            what = f"the TLS files of {self.address} cannot be used ({files})" if files else "TLS cannot be set up"
+            raise ConfigError(f"{what}: {error}") from error
         # The certificates that servers make for themselves do not follow RFC 5280 to the letter.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = self.ssl_mode == "VERIFY_IDENTITY"

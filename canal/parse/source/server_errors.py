@@ -182,6 +182,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             "Raise max_connections on the server, or the limit of the user."),
     Meaning("offline mode", During.ANY, (3032,), r"", ConnectionLostError,
             "SET GLOBAL offline_mode = 0, or give the user CONNECTION_ADMIN."),
+    Meaning("no server", During.LOGIN, (2012,), r"", ConnectionLostError,
+            "Check host and port: another service listens there, such as MySQL's X protocol on 33060, or the server hangs."),
     Meaning("unreachable", During.LOGIN, (2002, 2003), r"", ConnectionLostError,
             "Check host, port and network, and that the server runs."),
     Meaning("file wanted", During.ANY, (2068,), r"", ServerError,

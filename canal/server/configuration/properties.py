@@ -17,6 +17,8 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _BAD_UNICODE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u(?![0-9a-fA-F]{4})")
 _KEY: Final = re.compile(r"((?:\\.|[^\\ \t\f=:])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+#: What stands for a byte that is not UTF-8.
+_NOT_UTF8: Final = re.compile("[\udc80-\udcff]")
 _BLANKS: Final = " \t\f"
 _DEPTH: Final = 16
 
@@ -25,10 +27,16 @@ def parse(text: str, name: str) -> dict[str, str]:
     """Keys and values, as java.util.Properties reads them; ``name`` is that of the file, for errors.
 
     Raises:
-        ConfigError: a \\u escape has no four digits, or a key comes twice with different values.
+        ConfigError: a line that is no comment is not UTF-8, a \\u escape has no four digits, or a key comes twice with different
+            values.
     """
     found: dict[str, str] = {}
     for number, line in _lines(text):
+        if _NOT_UTF8.search(line):
+            raise ConfigError(
+                f"{name}, line {number}: it is not UTF-8",
+                remedy="Save the file as UTF-8, or write each such character as \\u and four hexadecimal digits.",
+            )
         if _BAD_UNICODE.search(line):
             raise ConfigError(f"{name}, line {number}: \\u is followed by no four hexadecimal digits")
         matched = _KEY.fullmatch(line)

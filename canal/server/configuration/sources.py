@@ -166,7 +166,7 @@ class ZooKeeperSource:
         try:
             return value.data.decode()
         except UnicodeDecodeError as error:
-            raise ConfigError(f"the text of {self._path} is not UTF-8") from error
+            raise ConfigError(f"the text of {self._path} is not UTF-8", remedy="Write it as UTF-8.") from error
 
 
 def _folders(path: Path) -> list[Path]:
@@ -178,12 +178,17 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _text(path: Path) -> str | None:
-    """None where there is no such file. Raises ConfigError for one that cannot be read."""
+    """Return the text of a file, or None if there is no such file. Raise ConfigError if it cannot be read.
+
+    Comments of properties files may be in any encoding: ``properties.parse`` refuses other bytes that are not UTF-8.
+    """
     try:
-        return path.read_bytes().decode("utf-8")
+        data = path.read_bytes()
+        return data.decode("utf-8", "surrogateescape" if path.suffix == ".properties" else "strict")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8") from error
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}, line {line}: it is not UTF-8", remedy="Save the file as UTF-8.") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error

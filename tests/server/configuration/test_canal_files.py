@@ -238,3 +238,24 @@ def test_the_configuration_as_canal_ships_it(release: str, tmp_path: Path) -> No
     found: Any = canal.server.DirectorySource(tmp_path).load("example")
     assert (found.source.host, found.source.port, found.source.user, found.start) == ("127.0.0.1", 3306, "canal", "latest")
     assert (found.filter, type(found.meta), found.heartbeat) == (r".*\..*", canal.FileMeta, None)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gbk"])
+def test_comments_may_be_in_any_encoding(tmp_path: Path, encoding: str) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    path = folder / "instance.properties"
+    path.write_bytes(f"# 数据库地址\n{OWN}".encode(encoding))
+
+    assert canal.server.DirectorySource(tmp_path).load("shop").source.host == "db1"  # type: ignore[union-attr]
+
+    path.write_bytes(f"{OWN}canal.instance.filter.regex=库\\\\..*\n".encode(encoding))
+    if encoding != "gbk":
+        assert canal.server.DirectorySource(tmp_path).load("shop").filter == r"库\..*"
+        return
+    with pytest.raises(canal.ConfigError, match=r"instance\.properties, line 5: it is not UTF-8") as caught:
+        canal.server.DirectorySource(tmp_path).load("shop")
+    line = r"canal.instance.filter.regex=\u5e93\\..*"  # as the remedy says
+    assert "four hexadecimal digits" in caught.value.remedy
+    path.write_bytes(f"{OWN}{line}\n".encode("gbk"))
+    assert canal.server.DirectorySource(tmp_path).load("shop").filter == r"库\..*"
