@@ -450,9 +450,9 @@ class _Writer:
                 self.work.commit(progress, table)
                 break
             except UnfitChangeError as error:
-                if pipe._park is None or not error.changes:
-                    raise
                 unfit = {id(change) for change in error.changes}
+                if pipe._park is None or not unfit.intersection(map(id, changes)):  # parking leaves nothing out
+                    raise
                 self._park(unit, [one.evolve(error=why) for one, why in zip(error.changes, error.reasons)])
                 changes = [change for change in changes if id(change) not in unfit]
         self._known[table] = progress

@@ -45,6 +45,7 @@ class Naming:
         schema: where a table is whose name has no schema; None: the target knows the table alone, whatever its schema.
         is_flat: it knows one text for each table, ``schema.table``.
         reserved: tables of the target that are this library's own.
+        takes_column: returns whether the target has a column of that name.
     """
 
     fold: Callable[[str], str] = same
@@ -53,6 +54,7 @@ class Naming:
     schema: str | None = ""
     is_flat: bool = False
     reserved: Iterable[Path] = ()
+    takes_column: Callable[[str], bool] = bool
 
     def path(self, table: Table) -> Path:
         """The table's name as the target knows it."""
@@ -85,6 +87,11 @@ class Naming:
         seen: dict[str, str] = {}
         for name in table.names.names:
             self._check_length((name,), f"the column {name} of {table.source}", "canal.Rule(rename={…})")
+            if not self.takes_column(name):
+                raise ConfigError(
+                    f"{shown} cannot have the column {name!r} of {table.source}: the target keeps such names for itself",
+                    remedy="Give the column another name by canal.Rule(rename={…}).",
+                )
             other = seen.setdefault(self.fold_columns(name), name)
             if other != name:
                 raise ConfigError(

@@ -24,6 +24,7 @@ from canal.formats.change_json import row_json
 from canal.formats.texts import TEXTS
 from canal.model import Row
 from canal.schema import ColumnSchema
+from canal.targets.names import Names, Naming
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
 from canal.targets.values import NO_TYPE
@@ -179,7 +180,7 @@ class OpenSearchWork(StateWork):
         self._target, self._cluster, self._stream = target, cluster, stream
         self._turns: dict[str, _Turn] = {}
         self._known: dict[str, tuple[Table, Mapping[str, Any]]] = {}  # with the identity of its index
-        self._owners: dict[str, str] = {}
+        self.names = Names(Naming(is_flat=True, fold=str.lower, takes_column=_is_field))
         if self._cluster.ask("GET", f"/{target.progress_index}", expected=(404,))[0] == 404:
             self._make(target.progress_index, {"mappings": {"dynamic": False}, "settings": dict(target.settings)})
 
@@ -338,9 +339,6 @@ class OpenSearchWork(StateWork):
             raise TargetSchemaError("the index is gone", remedy="Make it anew, and let the table be copied again.")
         if known is not None and known[0] is table:
             return index
-        owner = self._owners.setdefault(index, table.name)
-        if owner != table.name:
-            raise ConfigError(f"both {owner} and {table.name} would be the index {index}", remedy=_RENAME)
         if not re.fullmatch(r'[^-_+.\\/*?"<>| ,#:][^\\/*?"<>| ,#:]*', index) or len(index.encode()) > 255:
             raise ConfigError(f"{index} is no name of an index", remedy=_RENAME)
         fields = {column.name: _field(column) for column in table.columns}
@@ -378,7 +376,24 @@ class OpenSearchWork(StateWork):
     def _make(self, index: str, body: Mapping[str, Any]) -> None:
         status, answer = self._cluster.ask("PUT", f"/{quote(index)}", body, expected=(400,))
         if status == 400 and answer != "resource_already_exists_exception":
-            raise TargetSchemaError(f"the index {index} cannot be made: {answer}", remedy="Make it, or give other settings.")
+            count = len(body["mappings"].get("properties", {}))
+            more = f' It has {count} fields: give settings={{"index.mapping.total_fields.limit": {2 * count}}}.'
+            remedy = f"Make it, or give other settings.{more if count >= _MOST_FIELDS else ''}"
+            raise TargetSchemaError(f"the index {index} cannot be made: {answer}", remedy=remedy)
+
+
+#: Fields that an index has by default, at most.
+_MOST_FIELDS: Final = 1000
+#: What a document has beside its fields.
+_METADATA: Final = frozenset({
+    "_id", "_source", "_index", "_routing", "_version", "_type", "_field_names", "_ignored", "_nested_path", "_seq_no",
+    "_primary_term", "_size", "_doc_count", "_tier", "_meta", "_feature", "_data_stream_timestamp", "_recovery_source",
+})  # fmt: skip
+
+
+def _is_field(name: str) -> bool:
+    """Whether a field of a document can be called so; a dot makes an object of what is before it."""
+    return name not in _METADATA and all(part.strip() for part in name.split("."))
 
 
 _RENAME: Final = 'Give the table another name by canal.Rule(to="…").'

@@ -21,7 +21,7 @@ import pytest
 import canal
 from canal.aio import AsyncInstance
 from canal.changes import Change
-from canal.errors import TargetError
+from canal.errors import TargetError, UnfitChangeError
 from canal.targets import JSONLinesTarget, Progress, SQLiteTarget, Work
 from canal.targets.protocol import Guarantee, Scope
 from canal.testing import FakeBinlog
@@ -310,6 +310,19 @@ def test_what_cannot_be_written_is_parked_with_its_error_and_position(
     assert "UNIQUE constraint failed" in parked["error"]
     assert parked["position"].startswith("binlog.000001:")
     assert pipe.status().parked == 1
+
+
+def test_an_error_of_changes_that_are_none_of_the_commit_stops_the_pipe(fake_binlog: FakeBinlog, folder: Path) -> None:
+    """Parking them would leave nothing out, and the commit would fail again without an end."""
+
+    def encode(change: Change) -> str:
+        raise UnfitChangeError("no", changes=(change.evolve(),))
+
+    orders(fake_binlog).insert({"id": 1, "n": 1})
+    fake_binlog.end()
+    target = JSONLinesTarget(folder / "log", encode=encode)
+    with life(fake_binlog) as instance, pytest.raises(UnfitChangeError, match="no"):
+        canal.pipe(instance, target, on_unfit=JSONLinesTarget(folder / "parked")).run()
 
 
 def test_a_rule_that_fails_stops_behind_what_lies_before_it_or_parks(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -351,3 +352,19 @@ def test_servers_of_one_machine_are_clusters_of_their_own(opensearch_server: Ope
         urls = opensearch_server.url, other.url
 
         assert [len(httpx.get(f"{url}/_cat/nodes", timeout=60).text.splitlines()) for url in urls] == [1, 1]
+
+
+@pytest.mark.parametrize("column", ["_id", "_version", "a..b"])
+def test_a_column_that_no_document_has_is_refused_with_what_helps(
+    column: str, opensearch_server: OpenSearchServer, fake_binlog: FakeBinlog
+) -> None:
+    fake_binlog.table("shop", "t", f"id INT PRIMARY KEY, `{column}` INT").insert({"id": 1, column: 7})
+    fake_binlog.end()
+    name = f"odd{len(column)}"
+    config = canal.InstanceConfig(destination=name, source=fake_binlog, start="earliest", meta=canal.MemoryMeta())
+    target = OpenSearchTarget(opensearch_server.url, prefix=f"{name}.")
+    with canal.Instance(config) as instance:
+        instance.subscribe()
+        with pytest.raises(canal.ConfigError, match=rf"column '{re.escape(column)}' of shop\.t.*canal\.Rule\(rename="):
+            canal.pipe(instance, target, on_error="stop").run()
+        canal.pipe(instance, target, rules=[canal.Rule(rename={column: "other"})], on_error="stop").run()
