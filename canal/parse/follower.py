@@ -27,12 +27,13 @@ from canal.errors import (
 )
 from canal.parse.ahead import Changes, LogAhead, folded, is_behind, logged_statement
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.schema.catalog import Catalog, table_from_document, table_to_document
+from canal.parse.schema.catalog import Catalog
 from canal.parse.schema.history import OtherSourceError, SchemaHistory, Snapshot, Version
 from canal.parse.schema.map_schema import with_charsets, with_nullability
 from canal.parse.schema.misfit import misfit
 from canal.parse.schema.raw_map import RawTableMap
 from canal.parse.schema.table_state import TableState
+from canal.parse.schema.tables import table_from_document, table_to_document
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key

@@ -303,15 +303,15 @@ def test_a_statement_that_cannot_be_parsed_stops_nothing_and_shifts_nothing(
     pair: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T83: the table is read again where that is proved to be right."""
-    from canal.parse.schema import catalog
+    from canal.parse.schema import statement_run
 
     def not_understood(*args: Any) -> None:
-        raise catalog.NotUnderstoodError("a word of a later version")
+        raise statement_run.NotUnderstoodError("a word of a later version")
 
     run(pair[:1], database, FIRST[:4])
     with canal.Instance(config(pair[0], database)) as instance:
         instance.subscribe()
-        monkeypatch.setattr(catalog, "read_alteration", not_understood)
+        monkeypatch.setattr(statement_run, "read_alteration", not_understood)
         run(pair[:1], database, ["ALTER TABLE {d}.t CHANGE a n VARCHAR(20), CHANGE b a VARCHAR(20)"])
         run(pair[:1], database, ["INSERT INTO {d}.t VALUES (2, 'n', 'a')", "UPDATE {d}.old SET x = 5"])
         found = read_on(instance, pair[0])
@@ -324,17 +324,17 @@ def test_what_was_read_of_a_table_is_known_to_a_reader_that_resumes_before(
     pair: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first reader, which is not acked, reads a table; later the source tells another one."""
-    from canal.parse.schema import catalog
+    from canal.parse.schema import statement_run
 
-    reader = catalog.read_alteration
+    reader = statement_run.read_alteration
 
     def not_understood(scan: Any, *args: Any) -> Any:
         found = reader(scan, *args)
         if any(one.name == "n" for one in found.placed):
-            raise catalog.NotUnderstoodError("a word of a later version")
+            raise statement_run.NotUnderstoodError("a word of a later version")
         return found
 
-    monkeypatch.setattr(catalog, "read_alteration", not_understood)
+    monkeypatch.setattr(statement_run, "read_alteration", not_understood)
     run(pair[:1], database, FIRST[:3])
     options: dict[str, Any] = {"meta": canal.FileMeta(tmp_path), "start": end_of_log(pair[0])}
     read(config(pair[0], database, **options), pair[0])

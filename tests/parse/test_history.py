@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import canal
-from canal.parse.schema import catalog
+from canal.parse.schema import tables
 from canal.parse.schema.history import SchemaHistory, Version
 from canal.testing._columns import parse_columns
 from canal.testing.fake import FakeBinlog, FakeConnection
@@ -458,7 +458,7 @@ def test_a_statement_about_no_lasting_table_costs_nothing_for_each_of_the_others
     fake.ddl("ALTER DATABASE shop CHARSET latin1")
     table.insert({"id": 2})
     fake.end()
-    monkeypatch.setattr(catalog, "table_to_document", lambda state: pytest.fail("all tables were written"))
+    monkeypatch.setattr(tables, "table_to_document", lambda state: pytest.fail("all tables were written"))
     assert names(fake, start="earliest") == [("id",)] * 2
 
 

@@ -640,7 +640,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_cascades.py::test_each_key_is_told_once",
     ),
     _mutant(
-        "a database that was not read has no tables", "parse/schema/catalog.py",
+        "a database that was not read has no tables", "parse/schema/tables.py",
         "unknown = not is_read and key not in self._tables", "unknown = False",
         "parse/test_catalog.py::test_a_catalog_knows_of_which_databases_it_does_not_know_the_tables",
     ),
