@@ -18,6 +18,7 @@ from canal.errors import (
     BatchError,
     CanalError,
     ConfigError,
+    CursorError,
     NotActiveError,
     NotSubscribedError,
     StateError,
@@ -58,6 +59,8 @@ class Line:
     source: Callable[[], Any]
     #: Writes the cursor of a client, durably: into the meta manager, with ``ha`` by way of the turns.
     write: Callable[[int, Position], None]
+    #: Returns when the cursors that were written are durable.
+    flush: Callable[[], None]
 
 
 class Batch(NamedTuple):
@@ -313,6 +316,11 @@ class Delivery:
             state = self._current()
             if self.durable:
                 self.line.write(self.id, position)
+                try:
+                    self.line.flush()  # a cursor that is written later is lost by a crash, and what lies before it skipped
+                except CursorError:
+                    self.line.write(self.id, state.acked.position)
+                    raise
             reading = ReadPosition(0, position, feed=feed)
             self.feeds.append(feed)
             self.state = state._replace(acked=reading, reading=reading, batches=(), rollbacks=state.rollbacks + 1)

@@ -159,7 +159,7 @@ class Instance:
         self.sink = sink
         line = self._line = Line(
             destination, parser, store, self._open_behind, self._caught_up, self._check_running, lambda: self._asked.source,
-            lambda client_id, position: meta.update_cursor(client_id, position),
+            lambda client_id, position: meta.update_cursor(client_id, position), meta.flush,
         )  # fmt: skip
         clients = self._clients = Clients(line, meta)
         self._lent: Callable[[Sink], Sink] = _OwnSink

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -256,6 +258,38 @@ def test_a_client_seeks_back_and_ahead_and_no_other_one_notices(flavor: str) -> 
         assert read(instance, 2, 3) == [40, 41, 42]
         until(lambda: has_all(instance, 2))
         assert first + [read(instance, 1, 13)] == [list(range(30)), list(range(30, 43))]
+
+
+def test_a_seek_is_durable_when_it_returns_also_where_acks_are_not(tmp_path: Path) -> None:
+    table = Table(FakeBinlog())
+    table.write(3)
+    with instance_of(table.fake, meta=canal.FileMeta(tmp_path / "meta", durability="interval", interval=600.0)) as instance:
+        instance.subscribe()
+        assert read(instance, 1001, 3) == [0, 1, 2]
+        instance.meta.flush()
+        instance.seek(1001, "earliest")
+        shutil.copytree(tmp_path / "meta", tmp_path / "killed")
+
+    with instance_of(table.fake, meta=canal.FileMeta(tmp_path / "killed")) as instance:
+        instance.subscribe()
+        assert read(instance, 1001, 3) == [0, 1, 2]
+
+
+def test_a_seek_whose_cursor_cannot_be_written_changes_nothing() -> None:
+    class FullDisk(canal.MemoryMeta):
+        def flush(self) -> None:
+            raise canal.CursorError("the disk is full")
+
+    table, meta = Table(FakeBinlog()), FullDisk()
+    table.write(3)
+    with instance_of(table.fake, meta=meta) as instance:
+        instance.subscribe()
+        assert read(instance, 1001, 2, size=1) == [0, 1]
+        before = meta.cursor(1001)
+        with pytest.raises(canal.CursorError):
+            instance.seek(1001, "earliest")
+        assert meta.cursor(1001) == before
+        assert read(instance, 1001, 1) == [2]
 
 
 def test_a_batch_from_before_a_seek_cannot_be_acked() -> None:
