@@ -5,10 +5,29 @@ Never imports a format that is not asked for.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from canal._util.lazy import lazy_names
 from canal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from canal.formats.avro import DebeziumAvro, SchemaRegistry
+    from canal.formats.canal_json import CanalJson
+    from canal.formats.debezium_json import DebeziumJson
+    from canal.formats.encoder import Encoded, Encoder
+    from canal.formats.maxwell_json import MaxwellJson
+
+__all__ = [
+    "TEXTS",
+    "CanalJson",
+    "DebeziumAvro",
+    "DebeziumJson",
+    "Encoded",
+    "Encoder",
+    "MaxwellJson",
+    "SchemaRegistry",
+    "encoder_of",
+]
 
 #: Module and class of each encoder, by the name that a command line or a file gives it.
 _ENCODERS: Final = {
@@ -32,11 +51,13 @@ def encoder_of(name: str, **options: Any) -> Any:
     """
     if name not in _ENCODERS:
         raise ConfigError(f"there is no format {name!r}", remedy=f"There are {', '.join(_ENCODERS)}.")
-    kind = __getattr__(_ENCODERS[name][1])
+    kind = _named(_ENCODERS[name][1])
     try:
         return kind(**options)
     except TypeError as error:
         raise ConfigError(f"the format {name} cannot be made of the options {', '.join(sorted(options))}") from error
 
 
-__getattr__ = lazy_names(__name__, _HOMES)
+_named = lazy_names(__name__, _HOMES)
+if not TYPE_CHECKING:
+    __getattr__ = _named

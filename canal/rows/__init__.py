@@ -1,1 +1,47 @@
 """Bytes of row events to values; what user code and executors import, and nothing of the stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from canal._util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from canal.rows.mask import Mask
+    from canal.rows.values import (
+        ABSENT,
+        AmbiguousLabel,
+        InvalidJson,
+        InvalidText,
+        JsonDiff,
+        NoLabel,
+        PartialJson,
+        ZeroDate,
+    )
+
+__all__ = [
+    "ABSENT",
+    "AmbiguousLabel",
+    "InvalidJson",
+    "InvalidText",
+    "JsonDiff",
+    "Mask",
+    "NoLabel",
+    "PartialJson",
+    "ZeroDate",
+]
+
+_HOMES: Final = {
+    "ABSENT": "values",
+    "AmbiguousLabel": "values",
+    "InvalidJson": "values",
+    "InvalidText": "values",
+    "JsonDiff": "values",
+    "Mask": "mask",
+    "NoLabel": "values",
+    "PartialJson": "values",
+    "ZeroDate": "values",
+}
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -5,9 +5,32 @@ Never imports PySpark before something of it is used.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from canal._util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from canal.pipes.copy_table import copy_table
+    from canal.spark import targets
+    from canal.spark.apply import apply_changes
+    from canal.spark.batches import Batch, foreach_batch
+    from canal.spark.listener import QueryListener
+    from canal.spark.session import configure
+    from canal.spark.sharing import share, unshare
+    from canal.spark.supervisor import supervise
+
+__all__ = [
+    "Batch",
+    "QueryListener",
+    "apply_changes",
+    "configure",
+    "copy_table",
+    "foreach_batch",
+    "share",
+    "supervise",
+    "targets",
+    "unshare",
+]
 
 _HOMES: Final = {
     "Batch": "batches",
@@ -22,4 +45,5 @@ _HOMES: Final = {
     "unshare": "sharing",
 }
 
-__getattr__ = lazy_names(__name__, _HOMES)
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(__name__, _HOMES)
