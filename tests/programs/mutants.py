@@ -765,11 +765,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_damage.py::test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do",
     ),
     _mutant(
-        "a terminal obeys", "cli/main.py", "return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)", "return text",
+        "a terminal obeys", "cli/terminal.py", "return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)", "return text",
         "cli/test_main.py::test_what_a_server_says_of_itself_is_shown_too",
     ),
     _mutant(
-        "a server writes lines into a log", "cli/main.py", "return visible(super().formatMessage(record))",
+        "a server writes lines into a log", "cli/terminal.py", "return visible(super().formatMessage(record))",
         "return super().formatMessage(record)", "cli/test_main.py::test_what_is_logged_is_shown_too_and_forges_no_line",
     ),
     _mutant(
