@@ -29,6 +29,12 @@ def test_what_is_amiss_is_told_with_what_mends_it(own_server: ThrowawayServer, c
     assert (status, found["privileges"][0]) == (0, "warning")
 
     own_server.query("GRANT SELECT, REFERENCES ON *.* TO look@'%'")
+    if own_server.kind == "mysql":
+        assert found["snapshot"][0] == "warning"
+        own_server.query(f"{re.search(r'GRANT LOCK TABLES ON .* TO', found['snapshot'][1])[0]} look@'%'")  # type: ignore[index]
+        assert check(own_server, capsys)[1]["snapshot"][0] == "ok"
+    else:
+        assert "snapshot" not in found
     own_server.query("CREATE DATABASE fk")
     own_server.query("CREATE TABLE fk.a (id INT PRIMARY KEY)")
     own_server.query("CREATE TABLE fk.b (id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES fk.a (id) ON DELETE CASCADE)")

@@ -40,10 +40,11 @@ def look(source: MySQLSource, tables: TableFilter | None = None) -> list[Finding
     try:
         names = ", ".join(f"'{name}'" for name in (*_VARIABLES, *OF_REPLICAS))
         rows = session.rows(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})", doing="look at its settings")
+        grants = " ".join(str(row[0]).upper() for row in session.rows("SHOW GRANTS", doing="read the user's privileges"))
         values = {str(name).lower(): str(value) for name, value in rows}
         return [
-            *settings(values), *_logging(session, values, tables or TableFilter()), *_retention(values), _privileges(session),
-            _cascades(session, values), _tls(session),
+            *settings(values), *_logging(session, values, tables or TableFilter()), *_retention(values), _privileges(grants),
+            *_snapshots(session, grants), _cascades(session, values), _tls(session),
         ]  # fmt: skip
     finally:
         session.close()
@@ -141,9 +142,22 @@ def _retention(values: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("retention", "ok", f"{seconds / _DAY:g} days" if seconds else "logs are kept until somebody purges them")
 
 
-def _privileges(session: QuerySession) -> Finding:
-    texts = " ".join(str(row[0]).upper() for row in session.rows("SHOW GRANTS", doing="read the user's privileges"))
-    grants = texts.replace("REPLICATION REPLICA", "REPLICATION SLAVE").replace("BINLOG MONITOR", "REPLICATION CLIENT")
+def _snapshots(session: QuerySession, grants: str) -> Iterator[Finding]:
+    """Look for what a snapshot needs: MariaDB has a position in it, a table of MySQL is locked for a moment."""
+    if session.release.is_mariadb:
+        return
+    has_any = any(one in grants for one in ("LOCK TABLES", "RELOAD", "ALL PRIVILEGES ON"))
+    if has_any:
+        yield Finding("snapshot", "ok", "LOCK TABLES, or RELOAD in its place")
+    else:
+        yield Finding(
+            "snapshot", "warning", "no initial load can lock a table for the moment in which it begins.",
+            "GRANT LOCK TABLES ON *.* TO the user, if initial loads are made.",
+        )  # fmt: skip
+
+
+def _privileges(grants: str) -> Finding:
+    grants = grants.replace("REPLICATION REPLICA", "REPLICATION SLAVE").replace("BINLOG MONITOR", "REPLICATION CLIENT")
     missing = [one for one in ("REPLICATION SLAVE", "REPLICATION CLIENT") if one not in grants]
     if not missing and "SELECT" in grants or "ALL PRIVILEGES ON *.*" in grants:
         return Finding("privileges", "ok", "REPLICATION SLAVE, REPLICATION CLIENT, SELECT")
