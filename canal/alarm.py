@@ -14,6 +14,8 @@ from typing import Self
 
 import attrs
 
+from canal.errors import visible, without_passwords
+
 log = logging.getLogger("canal.parse")
 
 #: ``(destination, message)``: told of everything an operator should know; the message is an :class:`AlarmMessage`.
@@ -57,7 +59,7 @@ class AlarmMessage(str):
     is_over: bool
 
     def __new__(cls, text: str, kind: AlarmKind, times: int = 1, is_over: bool = False) -> Self:
-        self = super().__new__(cls, text)
+        self = super().__new__(cls, visible(without_passwords(text)))
         self.kind, self.times, self.is_over = kind, times, is_over
         return self
 

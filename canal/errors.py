@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import re
 import sys
 from typing import Any, Final
 
@@ -86,8 +87,24 @@ if not hasattr(sys.modules["canal"], "build"):  # every module of the library co
     )
 
 
+#: What a terminal obeys, or what changes the order in which it shows a line: C0, DEL, C1, ends of lines, directions, and halves
+#: of characters, which cannot be written.
+CONTROLS = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_URL_PASSWORD = re.compile(r"(?<=://)([^\s:/@'\"]*):[^\s'\"]*@")
+
+
+def visible(text: str) -> str:
+    """Return text for one line of a terminal or a log: names of tables and columns may have line breaks in them."""
+    return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def without_passwords(text: str) -> str:
+    """Return text with the passwords of its URLs left out."""
+    return _URL_PASSWORD.sub(r"\1:…@", text) if "://" in text else text
+
+
 class CanalError(Exception):
-    """Base of all errors of the library.
+    """Base of all errors of the library. Its text is one line, without the passwords of URLs.
 
     ``destination`` and ``position`` are filled in where they are known; ``remedy`` is one sentence for the operator.
     """
@@ -95,12 +112,13 @@ class CanalError(Exception):
     remedy: str = ""
 
     def __init__(self, message: str, *, destination: str = "", position: Any = None, remedy: str = "") -> None:
+        message = without_passwords(message)
         super().__init__(message)
         self.message = message
         self.destination = destination
         self.position = position
         if remedy:
-            self.remedy = remedy
+            self.remedy = without_passwords(remedy)
 
     def __str__(self) -> str:
         text = self.message
@@ -108,7 +126,7 @@ class CanalError(Exception):
             text = f"[{self.destination}] {text}"
         if self.position is not None:
             text = f"{text} (at {self.position})"
-        return f"{text}. {self.remedy}" if self.remedy else text
+        return visible(f"{text}. {self.remedy}" if self.remedy else text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.message, dict(self.__dict__)))

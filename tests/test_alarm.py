@@ -235,3 +235,12 @@ def test_each_switch_is_told_and_a_missing_standby_once_whatever_the_reason_says
     assert [alone.switch(f"{number} heartbeats failed") for number in range(50)] == [False] * 50
     assert [text.kind for text in told] == [AlarmKind.FAILOVER] * 5
     assert "no standby" in told[-1]
+
+
+def test_errors_and_alarms_are_one_line_without_the_passwords_of_urls() -> None:
+    text = "the table a\nb\x1b[31m of mysql://u:p/s@c@h:3306/ is gone"
+    shown = r"the table a\nb\x1b[31m of mysql://u:…@h:3306/ is gone"
+
+    assert str(canal.CanalError(text)) == shown
+    assert str(canal.CanalError("it failed", remedy=text)).endswith(shown)
+    assert AlarmMessage(text, AlarmKind.SCHEMA) == shown

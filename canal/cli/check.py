@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from canal._util.findings import Finding
 from canal.cli.arguments import is_url, server
-from canal.cli.terminal import visible
 from canal.config import InstanceConfig
-from canal.errors import CanalError, ConfigError, CursorError, UnknownDestinationError
+from canal.errors import CanalError, ConfigError, CursorError, UnknownDestinationError, visible
 from canal.filter import TableFilter
 from canal.ha import overview
 from canal.meta import FileMeta, MemoryMeta, document

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import canal
-from canal.cli.terminal import visible
+from canal.errors import visible
 from canal.ha import overview
 from canal.zookeeper.session import ROOT, Session
 

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import canal
 from canal.cli import check, ha, run, tail, top
-from canal.cli.terminal import VisibleFormatter, visible
+from canal.cli.terminal import VisibleFormatter
+from canal.errors import visible
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import canal
 from canal import formats
 from canal.changes import Reader
-from canal.cli.terminal import json_line, visible
+from canal.cli.terminal import json_line
+from canal.errors import visible
 from canal.formats.canal_json import to_canal_json
 from canal.model import Entry, EventType, Message, Row
 

@@ -18,8 +18,7 @@ from typing import Any
 
 from canal.alarm import log_alarm
 from canal.cli.printers import print_json
-from canal.cli.terminal import visible
-from canal.errors import CanalError, ConfigError, NotActiveError, StateError
+from canal.errors import CanalError, ConfigError, NotActiveError, StateError, visible
 from canal.instance.instance import Instance
 from canal.model import Message
 from canal.pipes import pipe

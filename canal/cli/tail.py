@@ -19,7 +19,7 @@ import canal
 from canal import formats
 from canal.cli.arguments import is_url, local, server
 from canal.cli.printers import EncodedPrinter, Printer, has_rich, print_json
-from canal.cli.terminal import visible
+from canal.errors import visible
 from canal.model import Entry, EntryType, Message
 from canal.parse.source.mysql import database
 from canal.position import journal_key

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from canal.cli.ha import zookeeper
-from canal.cli.terminal import visible
-from canal.errors import ConfigError, ConnectionLostError
+from canal.errors import ConfigError, ConnectionLostError, visible
 from canal.ha import overview
 from canal.ha.overview import DestinationOverview
 from canal.status import utc

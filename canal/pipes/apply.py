@@ -22,6 +22,7 @@ from canal.errors import (
     UnfitChangeError,
     UnloggedChangeError,
     UsageError,
+    visible,
 )
 from canal.formats import gtid_text as gtids
 from canal.formats.change_table import pack_txn
@@ -420,7 +421,7 @@ class ApplyChanges:
                 continue
             kind = common(column.type, field.type) or column.type if is_anew else wider(column, field.type)
             if kind is not None and kind != field.type and (is_anew or can(field.type, kind)):
-                log.warning("the target's column %s becomes %s, it is %s", field.name, kind, field.type)
+                log.warning("the target's column %s becomes %s, it is %s", visible(field.name), kind, field.type)
                 found[field.name] = pa.field(field.name, kind)
         return found
 
@@ -442,7 +443,8 @@ class ApplyChanges:
                 remedy="exact='null' writes NULL for them, exact='keep' keeps their text in a column _exact.",
             )
         if self.exact == "null":
-            log.warning("NULL is written where a column's type cannot hold the value; count %d, columns %s", len(pairs), names)
+            text = "NULL is written where a column's type cannot hold the value; count %d, columns %s"
+            log.warning(text, len(pairs), visible(names))
 
 
 def _narrowed(keys: pa.Table, schema: pa.Schema) -> pa.Table:

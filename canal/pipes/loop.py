@@ -38,6 +38,7 @@ from canal.errors import (
     TargetSchemaError,
     UnfitChangeError,
     fresh,
+    visible,
 )
 from canal.instance.instance import CLIENT_ID, Instance
 from canal.pipes.rules import Rule, Rules
@@ -474,7 +475,7 @@ class _Writer:
         pipe._tell(parked=pipe.status().parked + len(changes))
         log.warning(
             "[%s] changes are parked in %s, the first at %s: %s; count %d", pipe.instance.destination, pipe._park,
-            changes[0].origin.position, changes[0].error, len(changes),
+            changes[0].origin.position, visible(str(changes[0].error)), len(changes),
         )  # fmt: skip
 
 

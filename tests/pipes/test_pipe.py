@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
@@ -636,3 +637,26 @@ def test_a_column_of_sqlite_that_rounds_is_refused(fake_binlog: FakeBinlog, targ
 
     with pytest.raises(canal.errors.TargetSchemaError, match="changes values of decimal"):
         piped(fake_binlog, target)
+
+
+def test_pipe_errors_forge_no_line_of_a_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    evil = "t\nERROR:root:forged \x1b[31m"
+    for parks in (False, True):
+        fake = FakeBinlog()
+        table = fake.table("s", evil, "id INT")
+        table.insert({"id": 1})
+        table.delete({"id": 1})
+        fake.end()
+        with canal.Instance(canal.InstanceConfig(destination="d", source=fake, start="earliest")) as instance:
+            instance.subscribe()
+            unfit: Any = {"on_unfit": JSONLinesTarget(tmp_path / "parked.jsonl")} if parks else {}
+            pipe = canal.pipe(instance, SQLiteTarget(tmp_path / f"{parks}.db"), **unfit).start()
+            with contextlib.suppress(canal.CanalError):
+                pipe.join(60)
+            with contextlib.suppress(canal.CanalError):
+                pipe.stop()
+
+    texts = [record.getMessage() for record in caplog.records]
+    assert any("has no primary key" in text for text in texts)
+    assert any("are parked in" in text for text in texts)
+    assert [text for text in texts if "\n" in text or "\x1b" in text] == []

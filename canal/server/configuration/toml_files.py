@@ -52,6 +52,8 @@ from canal.zookeeper.session import ZooKeeper
 _LAZY: Final = "lazy"
 _PIPE: Final = "pipe"
 #: Keys of a destination of several sources that become its source.
+#: What messages call a value of a document.
+_KINDS: Final[dict[type, str]] = {str: "a string", list: "an array", bool: "a boolean", int: "a number", float: "a number"}
 _OF_GROUPS: Final = frozenset((*OF_MEMBERS, "members", "group"))
 
 
@@ -97,7 +99,7 @@ class TomlFiles:
         """Whether it is to be started at its first use only: ``lazy = true``."""
         lazy = self._written(destination).get(_LAZY, False)
         if not isinstance(lazy, bool):
-            raise ConfigError(f"{self._where}: lazy is true or false, not {lazy!r}", destination=destination)
+            raise ConfigError(f"{self._where}: lazy must be true or false", destination=destination)
         return lazy
 
     def digest(self, destination: str) -> str:
@@ -176,7 +178,7 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
 
 def _table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigError(f"{where} is a table, not {value!r}")
+        raise ConfigError(f"{where} must be a table, not {_KINDS.get(type(value), 'a value')}")  # which may have a password
     return value
 
 
@@ -257,7 +259,7 @@ def _one_mask(value: Any, where: str) -> Mask:
         rest = {name: one for name, one in value.items() if name != "if_present"}
         made = _one_mask("drop" if rest == {"drop": True} else rest, where)
         if type(value["if_present"]) is not bool:
-            raise ConfigError(f"{where}.if_present is true or false, not {value['if_present']!r}")
+            raise ConfigError(f"{where}.if_present must be true or false")
         return made.if_present() if value["if_present"] else made
     if value == "drop":
         return Mask.drop()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import canal
+from canal.errors import ConfigError
 from canal.server.configuration.canal_files import CanalFiles
 from canal.server.configuration.toml_files import TomlFiles
 from canal.testing import FakeBinlog, ZooKeeperServer
@@ -224,3 +226,24 @@ def test_a_client_of_a_group_has_no_line_of_its_own() -> None:
         instance.subscribe()
         with pytest.raises(canal.StateError, match="of a group"):
             instance.seek(1001, "earliest")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[destinations.a]\nsource = [{}]', '[destinations.a]\nsource = {{ host = "h" }}\nstandby = [{}, {}]',
+        '[destinations.a]\nsource = {{ host = "h" }}\nha = {}', '[destinations.a]\nsource = {{ host = "h" }}\nmeta = [{}]',
+        '[destinations.a]\nsource = {{ host = "h" }}\nlazy = {}', '[destinations.a]\nsource = {{ host = "h" }}\nstart = [{}]',
+        '[destinations.a]\nsource = {{ host = "h", port = {} }}', "[destinations.a]\nmembers = [{}]", "destinations = {}",
+        "[destinations.a.members]\neast = {}", "[destinations]\na = {}", "defaults = [{}]",
+    ],
+)  # fmt: skip
+def test_a_url_in_the_wrong_place_is_not_shown(text: str) -> None:
+    url = '"mysql://u:S3cret@h/"'
+    with pytest.raises(ConfigError) as caught:
+        files = TomlFiles(text.format(url, url))
+        for destination in files.destinations():
+            files.is_lazy(destination)
+            files.config(destination)
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    assert "S3cret" not in shown
