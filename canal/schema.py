@@ -33,7 +33,7 @@ GEOMETRY_KINDS = (
     "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
 )  # fmt: skip
 
-_TEXT_TYPES = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
+TEXT_TYPES = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
 #: Other spellings, and the one that information_schema uses; the longest first.
 _SYNONYMS = (
     ("double precision", "double"), ("national character varying", "varchar"), ("national char varying", "varchar"),
@@ -134,7 +134,7 @@ def column_from_text(
         nullable=nullable,
         unsigned=" unsigned" in text or " zerofill" in text,
         # MariaDB's JSON is a LONGTEXT in the log; MySQL's own type needs no charset and ignores it.
-        charset="utf8mb4" if base == "json" else charset_name(charset) if charset and base in _TEXT_TYPES else None,
+        charset="utf8mb4" if base == "json" else charset_name(charset) if charset and base in TEXT_TYPES else None,
         key=key,
         labels=parse_labels(text) if base in ("enum", "set") else None,
         column_type=text,

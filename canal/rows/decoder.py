@@ -12,7 +12,7 @@ import zlib
 from uuid import UUID
 
 from canal.binlog import type_codes as codes
-from canal.binlog.type_codes import BLOBS, TEMPORAL
+from canal.binlog.type_codes import BLOBS, NAMES, TEMPORAL
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.rows import native, wire
 from canal.rows.charsets import codec_of
@@ -64,14 +64,6 @@ _HIRES = {
 #: The longest value by the number of bytes that hold its length.
 _LONGEST = (0, 0xFF, 0xFFFF, 0xFFFFFF, 1 << 30)  # no server sends or takes more
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-_TYPE_NAMES = {
-    codes.DECIMAL: "old DECIMAL", codes.VARCHAR: "VARCHAR", codes.BIT: "BIT", codes.TIMESTAMP2: "TIMESTAMP",
-    codes.DATETIME2: "DATETIME", codes.TIME2: "TIME", codes.TYPED_ARRAY: "TYPED_ARRAY",
-    codes.BLOB_COMPRESSED: "compressed BLOB", codes.VARCHAR_COMPRESSED: "compressed VARCHAR", codes.VECTOR: "VECTOR",
-    codes.INVALID: "INVALID", codes.BOOL: "BOOL", codes.JSON: "JSON", codes.NEWDECIMAL: "DECIMAL", codes.ENUM: "ENUM",
-    codes.SET: "SET", codes.TINY_BLOB: "TINYBLOB", codes.MEDIUM_BLOB: "MEDIUMBLOB", codes.LONG_BLOB: "LONGBLOB",
-    codes.BLOB: "BLOB", codes.VAR_STRING: "VARCHAR", codes.STRING: "CHAR", codes.GEOMETRY: "GEOMETRY",
-}  # fmt: skip
 _MONTH_DAYS = bytes((0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))
 # C integers where compiled: a literal beyond 32 bits would be a Python object.
 #: Seconds from 0000-03-01, where years of the calculation begin, to 1970-01-01.
@@ -115,12 +107,12 @@ def _width(code, meta, column_type):
         return _checked(code, meta, _WHOLE_SECONDS[code] + (meta + 1) // 2, meta <= 6)
     if code in _COUNTED:
         return _checked(code, meta, _VARIABLE + meta, 1 <= meta <= 4)
-    raise UnsupportedError(f"{_TYPE_NAMES.get(code, 'unknown')} (type {code}) cannot be measured")
+    raise UnsupportedError(f"{NAMES.get(code, 'unknown')} (type {code}) cannot be measured")
 
 
 def _checked(code, meta, width, good):
     if not good:
-        raise DecodeError(f"{_TYPE_NAMES[code]} (type {code}) cannot have the metadata {meta:#x}")
+        raise DecodeError(f"{NAMES[code]} (type {code}) cannot have the metadata {meta:#x}")
     return width
 
 

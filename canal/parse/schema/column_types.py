@@ -21,21 +21,23 @@ from canal.parse.schema.parts import (
 from canal.parse.schema.scanner import STRING, WORD, Scanner
 from canal.parse.schema.words import expect, number, string
 from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, label_text
-from canal.schema import UNTOLD, ColumnSchema, as_binary, column_from_text, is_sure
+from canal.schema import (
+    GEOMETRY_KINDS,
+    TEXT_TYPES,
+    TYPE_CODES,
+    UNTOLD,
+    ColumnSchema,
+    as_binary,
+    column_from_text,
+    is_sure,
+)
 
 #: Schemas that stand before a type in MariaDB, and the sql_mode by which the type is read then.
 _TYPE_SCHEMAS = {"mariadb_schema": 0, "oracle_schema": ORACLE, "maxdb_schema": MAXDB}
 _INTEGERS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
 _BLOB_SIZES = (("tiny", 0xFF), ("", 0xFFFF), ("medium", 0xFFFFFF), ("long", 0xFFFFFFFF))
-_PLAIN = frozenset(
-    "tinyint smallint mediumint int bigint float double decimal bit year date time datetime timestamp char varchar "
-    "binary varbinary tinytext text mediumtext longtext tinyblob blob mediumblob longblob enum set json geometry point "
-    "linestring polygon multipoint multilinestring multipolygon geometrycollection vector uuid inet4 inet6".split()
-)
 #: As the servers spell them.
-GEOMETRIES = frozenset(
-    "geometry point linestring polygon multipoint multilinestring multipolygon geometrycollection geomcollection".split()
-)
+GEOMETRIES = frozenset((*GEOMETRY_KINDS, "geomcollection"))
 _SYNONYMS = {
     "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
     "int4": "int", "int8": "bigint", "float4": "float", "float8": "double", "numeric": "decimal", "dec": "decimal",
@@ -99,7 +101,7 @@ def _base(scan: Scanner, word: str, dialect: Dialect) -> tuple[str, str | None]:
     base = _SYNONYMS.get(word, word)
     if dialect.is_mariadb:
         base = _MARIADB_SYNONYMS.get(base, base)
-    if base not in _PLAIN or (base in _MARIADB_ONLY and not dialect.is_mariadb):
+    if base not in TYPE_CODES or (base in _MARIADB_ONLY and not dialect.is_mariadb):
         raise NotUnderstoodError(f"unknown type {word!r}")
     if base == "char" and scan.accept("VARYING"):
         base = "varchar"
@@ -303,7 +305,6 @@ def converted_type(text: str, old: str | None, new: str, dialect: Dialect) -> st
     return as_binary(text) if new == "binary" else text
 
 
-_CHARACTER = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
 
 
 def resolve(column: ColumnDefinition, dialect: Dialect, default: str | None, *, forced: bool = False) -> ColumnSchema:
@@ -313,7 +314,7 @@ def resolve(column: ColumnDefinition, dialect: Dialect, default: str | None, *, 
     """
     charset: str | None = None
     base = column.type.base
-    if base in _CHARACTER:
+    if base in TEXT_TYPES:
         charset = column.type.charset or (column.charset.over(default) if column.charset else default)
         if forced and charset != "binary":
             charset = default

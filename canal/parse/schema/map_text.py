@@ -1,23 +1,14 @@
-"""The text of a column's type as far as a table map tells it.
-"""
+"""The text of a column's type, as far as a table map tells it."""
 
 from __future__ import annotations
 
 from canal.binlog import type_codes as codes
 from canal.rows.charsets import MAX_CHAR_BYTES
 
-_NAMES = {
-    codes.TINY: "tinyint", codes.SHORT: "smallint", codes.LONG: "int", codes.FLOAT: "float", codes.DOUBLE: "double",
-    codes.TIMESTAMP: "timestamp", codes.LONGLONG: "bigint", codes.INT24: "mediumint", codes.DATE: "date",
-    codes.TIME: "time", codes.DATETIME: "datetime", codes.YEAR: "year", codes.NEWDATE: "date",
-    codes.TIMESTAMP2: "timestamp", codes.DATETIME2: "datetime", codes.TIME2: "time", codes.VECTOR: "vector",
-    codes.JSON: "json", codes.GEOMETRY: "geometry",
-}  # fmt: skip
-
 
 def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels: tuple[str, ...] | None) -> str:
     """The column type as the server would print it, as far as a table map tells it."""
-    text = _NAMES.get(code, "")
+    text = codes.NAMES.get(code, "").lower()
     binary = charset in (None, "binary")
     width = MAX_CHAR_BYTES.get(charset or "", 1)
     if code in codes.TEMPORAL and meta:
