@@ -10,7 +10,6 @@ schemas have no defaults. Times of ``source`` are whole seconds, ``transaction``
 from __future__ import annotations
 
 import base64
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -23,6 +22,7 @@ from canal.changes.change import Change, Table
 from canal.errors import ConfigError
 from canal.formats.debezium_types import Field, Modes, Schema, field
 from canal.formats.encoder import Encoded, TextEncoder, names, split, unfit
+from canal.formats.text import dumps
 from canal.model import EventType, Row
 
 _OPS: Final = {EventType.INSERT: "c", EventType.UPDATE: "u", EventType.DELETE: "d", EventType.TRUNCATE: "t"}
@@ -232,7 +232,7 @@ class DebeziumJson(DebeziumEvents, TextEncoder):
 
     def _json(self, schema: Schema, value: Mapping[str, Any]) -> bytes:
         document = {"schema": schema, "payload": value} if self.schemas else value
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=_base64).encode()
+        return dumps(document, _base64).encode()
 
 
 def _base64(value: bytes) -> str:

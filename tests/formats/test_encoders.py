@@ -13,6 +13,7 @@ import pytest
 import canal
 from canal import formats
 from canal.changes import Change, Origin, Reader, Table
+from canal.errors import UnfitChangeError
 from canal.formats import CanalJson, DebeziumJson, Encoder, MaxwellJson, change_json, encoder_of
 from canal.formats.encoder import names as encoder_names
 from canal.pipes.rules import Rules
@@ -133,3 +134,16 @@ def test_a_document_that_a_rule_makes_is_json() -> None:
     assert [json.loads(text) for text in canals.values()] == [expected, [expected]]
     assert json.loads(MaxwellJson()(change))["data"] == {"j": expected, "k": [expected]}
     assert json.loads(change_json.line(change))["after"] == {"j": expected, "k": [expected]}
+
+
+@pytest.mark.parametrize("name", [*formats.TEXTS, "line"])
+def test_numbers_that_json_does_not_have_are_text_or_refused(name: str) -> None:
+    table = Table("t", "s.t", (column_from_text("f", "double"),))
+    encode = change_json.line if name == "line" else encoder_of(name)
+    for value, text in ((float("nan"), "NaN"), (float("inf"), "Infinity"), (float("-inf"), "-Infinity")):
+        change = Change(table, canal.EventType.INSERT, None, table.row({"f": value}), Origin("f:4", "f:4", 0), 0)
+        if name == "maxwell-json":
+            with pytest.raises(UnfitChangeError, match="no infinite numbers"):
+                encode(change)
+        else:
+            assert f'"f":"{text}"' in encode(change)
