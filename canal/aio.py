@@ -162,6 +162,7 @@ class AsyncInstance:
         """As ``Instance.get_without_ack``. Where it is cancelled, what it was handed is handed out again."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
+        self.instance._readers.check(client_id)
         while True:
             left = _SLICE if deadline is None else min(deadline - loop.time(), _SLICE)
             taken: list[Taken] = []
@@ -263,8 +264,7 @@ class AsyncStream(AsyncIterator[AsyncMessage]):
 
     def _step(self) -> Any:
         if not self._begun:
-            with contextlib.suppress(NotActiveError):  # nothing is outstanding then
-                self._owner.instance.rollback(client_id=self._client_id)
+            self._stream.begin()
             self._begun = True
         try:
             return self._stream.step()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import attrs
 
 from canal.changes.unlogged import lost, touched
-from canal.errors import UnloggedChangeError
+from canal.errors import CanalError, UnloggedChangeError
 from canal.model import Entry, EntryType, EventType, Message, Row
 from canal.position import Position
 
@@ -105,7 +105,11 @@ class Changes(Iterator[FlatChange]):
 
     def __next__(self) -> FlatChange:
         while True:
-            change = next(self._left, None)
+            try:
+                change = next(self._left, None)
+            except CanalError:
+                self.close()  # the message comes again; and the error's traceback keeps this reader
+                raise
             if change is not None:
                 return change
             self._left = flat(next(self._stream), self._statements)

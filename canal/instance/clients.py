@@ -200,6 +200,24 @@ class Clients:
             except CursorError:  # clients on either side of a change of the source
                 return None
 
+    def first(self) -> list[Delivery]:
+        """Return the clients at the earliest cursor of those that read from the shared store."""
+        clients = [client for client in self.all() if client.kept is not None]
+        first = earliest([client.cursor for client in clients])
+        return [client for client in clients if client.cursor == first]
+
+    def leave(self, first: list[Delivery]) -> Position | None:
+        """Let these clients read over lines of their own. Return where the others resume, or None if there are no others."""
+        with self.lock:
+            others = [client.cursor for client in self.all() if client.kept is not None and client not in first]
+            if not others:
+                return None
+            position = resume_at(others)
+            for client in first:
+                client.evicted()
+                self._line.store.close(client.id)
+            return position
+
     def marks(self) -> list[Position]:
         """The cursors of clients that are ahead of the stream."""
         marks = (client.state.reading.skip for client in self.all())

@@ -314,6 +314,14 @@ class ParallelConsumer:
 
     def run(self) -> None:
         """Until the source has ended. Raises what ends it: what was not acked comes again."""
+        readers = self._instance._readers
+        readers.begin(self._client_id, self, "consume(workers=)")
+        try:
+            self._run()
+        finally:
+            readers.end(self._client_id, self)
+
+    def _run(self) -> None:
         while True:
             self._crew = self._new_crew()
             with contextlib.suppress(NotActiveError):  # nothing is outstanding then
@@ -351,7 +359,7 @@ class ParallelConsumer:
                 continue
             is_over = instance._is_over(client_id)
             timeout = _BUSY if self._batches else self._idle
-            message = instance.get_without_ack(batch_size, timeout, linger, client_id=client_id)
+            message = instance._read(batch_size, timeout, linger, client_id)
             if message:
                 self._hand_out(message)
             elif is_over and not self._batches:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _Made = TypeVar("_Made")
 
+#: What errors call one.
+_NAME = "decoded()"
+
 
 class _Ahead(NamedTuple, Generic[_Made]):
     taken: Taken
@@ -52,14 +55,23 @@ class Decoded(Iterator[tuple[Message, _Made]]):
         self._threads = ThreadPoolExecutor(threads, f"canal-{instance.destination}-decode")
         self._ahead = deque()  # the first may be in hand
         self._in_hand: Message | None = None
+        instance._begin_reading(client_id, self, _NAME)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> tuple[Message, _Made]:
-        while (found := self._step()) is None:
-            pass
-        return found  # no signal's handler runs between these two
+        self._instance._readers.begin(self._client_id, self, _NAME)
+        try:
+            while (found := self._step()) is None:
+                pass
+            return found  # no signal's handler runs between these two
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self._instance._readers.end(self._client_id, self)
 
     def _step(self) -> tuple[Message, _Made] | None:
         """Ack what is in hand, have more decoded, and give the next; None: none has come so far.
@@ -125,6 +137,7 @@ class Decoded(Iterator[tuple[Message, _Made]]):
                 self._instance.rollback(first.message.id, client_id=self._client_id)
         self._ahead.clear()
         self._in_hand = None
+        self._end()
 
     def __enter__(self) -> Self:
         return self

@@ -69,6 +69,8 @@ class Batch(NamedTuple):
     id: int
     rows: int | None
     after: ReadPosition
+    thread: int
+    """That got it."""
 
 
 class State(NamedTuple):
@@ -214,7 +216,7 @@ class Delivery:
                 self.state = state._replace(reading=after)
                 return None
             rows = slice.row_count if entries is slice.entries else sum(entry.row_count for entry in entries)
-            batch = Batch(state.next_id, rows, after)
+            batch = Batch(state.next_id, rows, after, threading.get_ident())
             message = Message(batch.id, entries, after.position)
             taken.append((self, batch))
             self.state = State(
@@ -350,7 +352,7 @@ class Delivery:
                 if number is None and batch_id == state.last_acked:
                     return
                 raise self._refusal(state, batch_id, number)
-            _, rows, after = batches[0]
+            _, rows, after, _ = batches[0]
             self._ack(
                 State(
                     after, state.reading, state.next_id, state.first_id, batches[1:], batch_id, state.rows_got,
@@ -397,13 +399,16 @@ class Delivery:
                 f"batch {batch_id} is not outstanding for client {self.id}; outstanding are "
                 f"{[batch.id for batch in state.batches]}",
                 destination=self.line.destination,
-                remedy="It was acked or rolled back before, or belongs to another client.",
+                remedy="It was acked or rolled back before, perhaps by another reader of this client, or belongs to another "
+                "client. Give each reader a client of its own.",
             )
-        return BatchError(
-            f"batch {batch_id} cannot be acked before batch {state.batches[0].id}",
-            destination=self.line.destination,
-            remedy="Ack in the order of delivery.",
-        )
+        first = state.batches[0]
+        text, remedy = f"batch {batch_id} cannot be acked before batch {first.id}", "Ack in the order of delivery."
+        if first.thread != threading.get_ident():
+            name = next((one.name for one in threading.enumerate() if one.ident == first.thread), "that has ended")
+            text = f"{text}, which thread {name!r} got and has not acked"
+            remedy = f"{remedy} If two threads read client {self.id}, give each a client of its own."
+        return BatchError(text, destination=self.line.destination, remedy=remedy)
 
     def _too_late(self, batch_id: int) -> NotActiveError:
         return NotActiveError(

@@ -26,6 +26,7 @@ from canal.errors import (
     ConnectionLostError,
     CoordinationError,
     NotActiveError,
+    PositionLostError,
     StateError,
 )
 from canal.filter import TableFilter
@@ -37,6 +38,7 @@ from canal.instance.decode_ahead import Decoded
 from canal.instance.delivery import Delivery, Line, Taken, check_client_id, not_subscribed, take_back
 from canal.instance.feed import Feed
 from canal.instance.ha_turns import Turns
+from canal.instance.readers import Readers
 from canal.instance.stream import Stream, consume
 from canal.instance.wiring import masked_sink, parser_of, sink_of, store_of
 from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
@@ -162,9 +164,11 @@ class Instance:
             lambda client_id, position: meta.update_cursor(client_id, position), meta.flush,
         )  # fmt: skip
         clients = self._clients = Clients(line, meta)
+        self._readers = Readers(destination)
         self._lent: Callable[[Sink], Sink] = _OwnSink
         if isinstance(parser, OwnParser):
             parser.oldest, parser.marks, parser.translated = clients.oldest_cursor, clients.marks, clients.translate
+            parser.lost = self._lost
             self._lent = lambda sink: sink
         if isinstance(parser, GroupParser):
             parser.joined = clients.add_members
@@ -471,6 +475,22 @@ class Instance:
         log.info("[%s] client %d reads on from %s over a connection of its own", self.destination, client_id, position)
         return self._own_line(client_id, position, feeds, is_cursor=True)[1]
 
+    def _lost(self, error: PositionLostError) -> Position | None:
+        """The first cursor is lost: its clients read on by themselves, and the others go on at the next cursor."""
+        first = self._clients.first()
+        names = " and ".join(self._clients.named(client.id) for client in first)
+        error.remedy = f"{error.remedy} It is the cursor of {names}: seek() moves a cursor, unsubscribe() deletes it."
+        if self.config is None or isinstance(self.parser, GroupParser):
+            return None  # they cannot have lines of their own
+        position = self._clients.leave(first)
+        if position is not None:
+            self._alarms.announce(
+                AlarmKind.POSITION,
+                f"the position of {names} is lost ({error.message}): it reads on over a connection of its own, where "
+                f"on_lost={self.config.on_lost!r} decides for it alone; the others go on from {position}",
+            )
+        return position
+
     def _caught_up(self, client_id: int) -> None:
         self._alarms.announce(AlarmKind.SLOW, f"{self._clients.named(client_id)} has caught up with the store")
 
@@ -498,10 +518,15 @@ class Instance:
 
         Raises:
             CanalError: what stopped the parser, once everything before it has been handed out.
-            StateError: the instance is not running, or was stopped meanwhile.
+            StateError: the instance is not running, or was stopped meanwhile; a stream, a pipe or ``consume`` reads this client.
 
         With ``ha``, while another process is active, it waits and gives nothing, so one loop serves all processes.
         """
+        self._readers.check(client_id)
+        return self._read(batch_size, timeout, linger, client_id)
+
+    def _read(self, batch_size: int, timeout: float | None, linger: float, client_id: int) -> Message:
+        """As ``get_without_ack``, for a reader that is registered."""
         taken: list[Taken] = []
         try:
             return self._get(batch_size, timeout, linger, client_id, taken)
@@ -526,6 +551,7 @@ class Instance:
 
         A crash in between therefore repeats a batch and loses none.
         """
+        self._readers.check(client_id)
         taken: list[Taken] = []
         try:
             with contextlib.suppress(NotActiveError):  # then another process delivers that batch
@@ -635,10 +661,23 @@ class Instance:
         signal's handler raises and the loop is to go on, use ``for`` and no ``next(stream)``: that may lose a message between
         its return and the assignment, which the next one would ack.
         Ends when the source has ended (a file that is not followed); raises what stopped the parser.
+
+        Raises:
+            StateError: another stream, a pipe or ``consume`` reads this client. ``close()`` ends a stream that was left.
         """
-        with contextlib.suppress(NotActiveError):  # nothing is outstanding then
-            self.rollback(client_id=client_id)
-        return Stream(self, batch_size, linger, client_id, poll)
+        stream = Stream(self, batch_size, linger, client_id, poll)
+        stream.begin()
+        return stream
+
+    def _begin_reading(self, client_id: int, reader: object, what: str) -> None:
+        """Register the one reader of a client, and roll back what was handed out before."""
+        self._readers.begin(client_id, reader, what)
+        try:
+            with contextlib.suppress(NotActiveError):  # nothing is outstanding then
+                self.rollback(client_id=client_id)
+        except BaseException:
+            self._readers.end(client_id, reader)
+            raise
 
     def decoded(
         self, decode: Callable[[Message], _Made], batch_size: int = 1000, linger: float = 0.0, *, decode_threads: int = 2,
@@ -650,8 +689,6 @@ class Instance:
         ``decode`` raises at the turn of its message. It pays where ``decode`` lets go of the interpreter's lock. As many messages
         as threads are handed out beside the one in hand; they too come again when the loop is left.
         """
-        with contextlib.suppress(NotActiveError):  # nothing is outstanding then
-            self.rollback(client_id=client_id)
         return Decoded(self, decode, decode_threads, batch_size, linger, client_id, poll)
 
     def changes(
@@ -667,9 +704,7 @@ class Instance:
             UnloggedChangeError: without ``statements``, at a statement that changed rows of a table that are not in the log, such
                 as TRUNCATE, DROP, or an UPDATE that was logged as its text.
         """
-        with contextlib.suppress(NotActiveError):  # nothing is outstanding then
-            self.rollback(client_id=client_id)
-        return Changes(Stream(self, batch_size, linger, client_id, poll), statements)
+        return Changes(self.stream(batch_size, linger, client_id=client_id, poll=poll), statements)
 
     def consume(
         self,

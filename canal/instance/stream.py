@@ -19,16 +19,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("canal")
 
+#: What errors call one.
+_NAME = "a stream"
+
 
 class Stream(Iterator[Message]):
     """Messages of one client; leaving it rolls back what is in hand."""
 
     _in_hand: Taken | None = None
+    _is_reading = False
 
     def __init__(self, instance: Instance, batch_size: int, linger: float, client_id: int, poll: float) -> None:
         self._instance = instance
         self._options = (batch_size, poll, linger, client_id)
         self._client_id = client_id
+
+    def begin(self) -> None:
+        """Become the one reader of the client, and roll back what was handed out before."""
+        self._instance._begin_reading(self._client_id, self, _NAME)
+        self._is_reading = True
+
+    def _end(self) -> None:
+        self._is_reading = False
+        self._instance._readers.end(self._client_id, self)
 
     def __iter__(self) -> Self:
         return self
@@ -43,8 +56,12 @@ class Stream(Iterator[Message]):
 
         Raises:
             StopIteration: the source has ended.
+            StateError: another one has begun to read this client after this stream had ended.
         """
         instance = self._instance
+        if not self._is_reading:
+            instance._readers.begin(self._client_id, self, _NAME)
+            self._is_reading = True
         if self._in_hand is not None:
             with contextlib.suppress(NotActiveError):  # then another process delivers that message
                 instance.ack(self._in_hand[1].id, client_id=self._client_id)
@@ -61,6 +78,7 @@ class Stream(Iterator[Message]):
             return None
         except BaseException:
             take_back(taken)
+            self._end()
             raise
 
     def let_go(self) -> None:
@@ -75,6 +93,7 @@ class Stream(Iterator[Message]):
             except (BatchError, NotSubscribedError, NotActiveError, StateError):
                 pass  # the user acked or rolled back by hand, unsubscribed or stopped, or another process is active
         self._in_hand = None
+        self._end()
 
     def __del__(self) -> None:
         if self._in_hand is not None:

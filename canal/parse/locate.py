@@ -78,7 +78,12 @@ class Locator:
         return parse_gtid_set(position.gtid, connection.flavor) if position.gtid or self._none_done else None
 
     def count_lost(self, error: PositionLostError) -> None:
-        """Give up without a policy for it, or where no position was found yet."""
+        """Go on at the next cursor, if the first one is lost; else give up if no policy says what to do, or no position was found
+        yet."""
+        is_cursor = self.started is None and self._resume is not None and self.position() == self._resume
+        if is_cursor and error.reason is LostReason.PURGED and (following := self._owner.lost(error)) is not None:
+            self._resume = self._moved(following)
+            return
         is_first = self.position() is None
         if is_first or self._options.on_lost == "fail":
             error.remedy = f"{error.remedy} {GO_ON_AT_START if is_first else GO_ON_AT_CURSOR}".strip()

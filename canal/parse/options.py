@@ -10,6 +10,7 @@ import attrs
 
 from canal._util.option_names import checks_names
 from canal.alarm import Alarm, log_alarm
+from canal.errors import PositionLostError
 from canal.filter import FieldFilter, TableFilter
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import LogPositionManager, MemoryLogPositionManager
@@ -113,3 +114,4 @@ class Owner(Protocol):
     marks: Callable[[], list[Position]]
     translated: Callable[[dict[Position, Position | None]], None]
     began: Callable[[Position], None]
+    lost: Callable[[PositionLostError], Position | None]

@@ -10,7 +10,7 @@ from typing import Any, Callable, Protocol, Unpack, cast, runtime_checkable
 
 import attrs
 
-from canal.errors import CanalError, ConnectionLostError, CursorError, StateError
+from canal.errors import CanalError, ConnectionLostError, CursorError, PositionLostError, StateError
 from canal.parse.options import ParserKeywords, ParserOptions
 from canal.parse.run import ParserRun
 from canal.parse.schema.history import SchemaHistory
@@ -125,6 +125,8 @@ class OwnParser:
         marks: gives the cursors of clients that are ahead of the stream.
         translated: called with what these are in another log; None for what cannot be known there.
         began: called with the position at which the stream begins, before anything of it is seen; what it raises ends the run.
+        lost: called if the source has purged the log behind the first cursor. Returns the next cursor to begin at, or None if
+            there is no other one.
     """
 
     def __init__(self) -> None:
@@ -132,6 +134,7 @@ class OwnParser:
         self.marks: Callable[[], list[Position]] = list
         self.translated: Callable[[dict[Position, Position | None]], None] = lambda found: None
         self.began: Callable[[Position], None] = lambda position: None
+        self.lost: Callable[[PositionLostError], Position | None] = lambda error: None
 
 
 class BinlogParser(OwnParser):

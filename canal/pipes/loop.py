@@ -202,10 +202,22 @@ class Pipe:
             UnloggedChangeError, UnfitChangeError, HookError: a change cannot be written; what lies before it is.
             TargetError, ConnectionLostError: the target fails, and ``on_error`` has given up, or it is not to be mended so.
             StreamMismatchError: the target has followed another log.
+            StateError: another pipe, a stream or ``consume`` reads this client.
             CanalError: what stopped the instance's parser.
         """
         if not self._lock.acquire(blocking=False):
             raise StateError(f"the pipe {self.stream!r} is running already", destination=self.instance.destination)
+        try:
+            self._begin()
+            self._read()
+        finally:
+            self.instance._readers.end(self.client_id, self)
+            self._lock.release()
+
+    def _begin(self) -> None:
+        self.instance._readers.begin(self.client_id, self, f"the pipe {self.stream!r}")
+
+    def _read(self) -> None:
         units = Units(
             self.instance, self.client_id, reader=Reader(**self._reading), rules=self._rules,
             parks=self._park is not None, **self._fetching,
@@ -222,7 +234,6 @@ class Pipe:
             units.close()
             self._stopping.clear()
             self._tell(is_running=False)
-            self._lock.release()
 
     async def run_async(self) -> None:
         """The loop on a thread, awaited. A task that is cancelled ends it behind the commit in hand, as ``stop`` does, and goes
@@ -245,6 +256,7 @@ class Pipe:
         ends the loop, also when it has ended before this call returns."""
         if self._thread is not None:
             raise StateError(f"the pipe {self.stream!r} was started already", destination=self.instance.destination)
+        self._begin()
         self._stopping.clear()
         self._began.clear()
         self._thread = OwnThread(target=self._work, name=f"canal-{self.instance.destination}-pipe")

@@ -154,7 +154,7 @@ class Units:
         return self._unit(message)
 
     def _get(self, size: int, linger: float) -> Message:
-        return self.instance.get_without_ack(size, _POLL, linger, client_id=self.client_id)
+        return self.instance._read(size, _POLL, linger, self.client_id)
 
     def _whole(self, message: Message) -> Message:
         """The same message, or a shorter or longer one in its stead, which ends where a transaction does."""

@@ -460,14 +460,14 @@ def test_a_transaction_whose_end_is_long_in_coming_is_waited_for(
         orders(fake_binlog).insert({"id": 1})
     fake_binlog.end()
     asked: list[int] = []
-    get = canal.Instance.get_without_ack
+    read_one = canal.Instance._read
 
-    def without_its_end(instance: canal.Instance, size: int, *options: Any, **more: Any) -> canal.Message:
+    def without_its_end(instance: canal.Instance, size: int, *options: Any) -> canal.Message:
         asked.append(size)
-        message = get(instance, size, *options, **more)
+        message = read_one(instance, size, *options)
         return message if len(asked) > 100 else canal.Message(message.id, message.entries[:-1])
 
-    monkeypatch.setattr(canal.Instance, "get_without_ack", without_its_end)
+    monkeypatch.setattr(canal.Instance, "_read", without_its_end)
     monkeypatch.setattr("canal.pipes.units._GROW", 0.001)
     with life(fake_binlog) as instance:
         canal.pipe(instance, target).run()
