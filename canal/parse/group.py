@@ -115,7 +115,8 @@ class GroupParser(OwnParser):
     @property
     def late(self) -> int:
         """Transactions that came behind one of a later time since the start: of clocks that were set back, of statements that
-        ran for longer than ``idle_after``, of members that had stalled. With "arrival" it counts what nobody has sorted."""
+        ran for longer than ``idle_after``, of members that had stalled; and those behind one that came in pieces, whose time is
+        that of its end. With "arrival" it counts what nobody has sorted."""
         return self._run.merge.late
 
     def status(self, source_timeout: float | None = None) -> ParserStatus | None:

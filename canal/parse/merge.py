@@ -99,12 +99,15 @@ class Merge:
             count, was_open = self._wait_turn(lane, times)
             end = times[count - 1][1]
             piece = entries[start:end]
+            counted = self.late, self._latest
+            self._count(times[:count], was_open)  # before a reader can see them
             try:
                 put(piece)
             except BaseException:  # the parser may give it again, after a new connection
+                self.late, self._latest = counted
                 self._give_back(lane, is_open=was_open)
                 raise
-            self._leave(lane, times[:count], was_open, is_open=not piece[-1].is_end)
+            self._leave(lane, times[count - 1][0], is_open=not piece[-1].is_end)
             del times[:count]
             start = end
 
@@ -169,12 +172,15 @@ class Merge:
             return lane.head
         return max(lane.time, math.floor(lane.complete_to() - self._idle_after))
 
-    def _leave(self, lane: Lane, times: list[tuple[float, int]], was_open: bool, *, is_open: bool) -> None:
+    def _count(self, times: list[tuple[float, int]], was_open: bool) -> None:
+        """Count what is late of the transactions that pass now. Only the thread of the member that has the floor calls this."""
+        if not was_open:  # else it was counted with its first piece
+            self.late += bisect_left(times, (self._latest, 0))
+        self._latest = max(self._latest, times[-1][0])
+
+    def _leave(self, lane: Lane, time: float, *, is_open: bool) -> None:
         with self._changed:
-            if not was_open:  # else it was counted with its first piece
-                self.late += bisect_left(times, (self._latest, 0))
-            self._latest = max(self._latest, times[-1][0])
-            lane.time = times[-1][0]
+            lane.time = time
             self._give_back(lane, is_open=is_open)
 
     def _give_back(self, lane: Lane, *, is_open: bool) -> None:

@@ -335,3 +335,32 @@ def test_any_histories_pass_whole_in_the_order_of_their_times(seed: int) -> None
             assert following.member == one.member
     assert group.times == sorted(group.times)
     assert group.merge.late == 0
+
+
+def test_late_transaction_is_counted_before_anybody_can_read_it() -> None:
+    """Else a reader that is quick sees it out of order, and ``late`` says that nothing was."""
+    group = Group("ab", idle=0)
+    group.said["b"] = 10.0
+    group.goes(group.give(Piece("a", 10)), 10)
+    counted: list[int] = []
+
+    group.merge.pass_on("b", [Piece("b", 7)], lambda entries: counted.append(group.merge.late))  # type: ignore[arg-type,list-item]
+
+    assert counted == [1]
+
+
+def test_late_transaction_is_counted_once_if_it_comes_again() -> None:
+    group = Group("ab", idle=0)
+    group.said["b"] = 10.0
+    group.goes(group.give(Piece("a", 10)), 10)
+
+    def refuse(entries: Any) -> None:
+        raise canal.StoreClosedError("no")
+
+    pieces: Any = [Piece("b", 7), Piece("b", 12)]
+    with pytest.raises(canal.StoreClosedError):
+        group.merge.pass_on("b", pieces[:1], refuse)
+    assert group.merge.late == 0
+    group.said["a"] = 20.0
+    group.goes(group.give(*pieces), 10, 7, 12)
+    assert group.merge.late == 1
