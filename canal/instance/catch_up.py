@@ -10,7 +10,7 @@ from canal.alarm import Alarm, AlarmMessage
 from canal.config import InstanceConfig
 from canal.instance.feed import Feed
 from canal.meta import MemoryMeta
-from canal.parse.schema.history import MemoryHistory
+from canal.parse.schema.history import CatchUpHistory
 from canal.parse.source.mysql import another
 from canal.position import Position
 
@@ -41,9 +41,10 @@ def open_line(
     instance = Instance(
         attrs.evolve(
             config, source=another(source), start=start, standby=None, heartbeat=None, ha=None, meta=meta,
-            schema_history=MemoryHistory(), log_positions=None, on_slow="wait", alarm=_named(config.alarm, name),
+            schema_history=CatchUpHistory(), log_positions=None, on_slow="wait", alarm=_named(config.alarm, name),
         )
     )  # fmt: skip
+    instance._name_clients(lambda client_id: name)
     feed = Feed(instance.parser, instance.store, instance.stop, source)
     feeds.append(feed)
     instance.start()

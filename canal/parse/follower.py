@@ -28,7 +28,7 @@ from canal.errors import (
 from canal.parse.ahead import Changes, LogAhead, folded, is_behind, logged_statement
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.catalog import Catalog
-from canal.parse.schema.history import OtherSourceError, SchemaHistory, Snapshot, Version
+from canal.parse.schema.history import CatchUpHistory, OtherSourceError, SchemaHistory, Snapshot, Version
 from canal.parse.schema.map_schema import with_charsets, with_nullability
 from canal.parse.schema.misfit import misfit
 from canal.parse.schema.raw_map import RawTableMap
@@ -326,6 +326,8 @@ class SchemaFollower:
 
     def _remedy(self, *ways: str) -> str:
         """What helps where the columns of a table are not known: first the ``ways``, else a history from before the change."""
+        if not ways and isinstance(self._history, CatchUpHistory):
+            ways = self._history.ways
         ways = ways or ("keep a schema history from before (schema_history=)", "start after the change")
         if Release.parse(self.decoder.server_version).has("row_metadata"):
             ways = ("set binlog_row_metadata=FULL on the source", *ways)

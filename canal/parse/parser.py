@@ -94,6 +94,11 @@ class ParserTeller(Protocol):
         return 0.0
 
     @property
+    def full_metadata(self) -> bool | None:
+        """Whether the source writes binlog_row_metadata=FULL; None if that is unknown."""
+        return None
+
+    @property
     def received(self) -> tuple[int, int]:
         """Events and bytes received since the start."""
         return 0, 0
@@ -228,6 +233,12 @@ class BinlogParser(OwnParser):
     def complete_to(self) -> float:
         """The source has said that it has nothing more which it made before this time, in seconds by its clock."""
         return self._run.progress.complete_to
+
+    @property
+    def full_metadata(self) -> bool | None:
+        """Whether the source writes binlog_row_metadata=FULL; None if that is unknown."""
+        connection = self._run.link.connection
+        return None if connection is None else connection.full_metadata
 
     @property
     def received(self) -> tuple[int, int]:

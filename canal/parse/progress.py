@@ -105,6 +105,7 @@ class Progress:
     def delivering(self) -> None:
         """Entries are about to be given to the sink, which may take long."""
         self._seen, self._idle = self._look(), False
+        self.state = State.STREAMING
 
     def fed(self, events: Sequence[bytes]) -> None:
         """A read is done, and what it gave is decoded."""

@@ -37,6 +37,7 @@ from canal.instance.instance import Instance
 from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.model import Entry, EntryType, Transaction
 from canal.parse.parser import OwnParser, parser_teller, wait_for_rest
+from canal.parse.schema.history import MemoryHistory
 from canal.position import Position, earliest, resume_at
 from canal.server.router_turns import RouterTurns
 from canal.sink.protocol import Sink
@@ -288,7 +289,22 @@ class Reading:
         parser.oldest = oldest_of_all
         parser.marks = lambda: [*marks(), *(mark for route in self._routes for mark in route.marks())]
         parser.translated = translate_all
+        parser.began = self._check_history
         self.instance._name_clients(lambda client_id: f"output {self._routes[client_id - 1].destination}")
+
+
+    def _check_history(self, position: Position) -> None:
+        """Warn if a restart may find rows of a table as it was before an ALTER, and nothing that says how it was."""
+        asked = parser_teller(self.instance.parser)
+        keeps_cursors = [route.destination for route in self._routes if type(route.meta) is not MemoryMeta]
+        if asked.full_metadata is False and type(asked.history) is MemoryHistory and keeps_cursors:
+            self.instance._alarms.announce(
+                AlarmKind.SCHEMA,
+                "the source does not write binlog_row_metadata=FULL, and the router keeps no schema history. If a table is "
+                f"altered and the router restarts before the outputs {', '.join(keeps_cursors)} are past that, all outputs stop "
+                "with a SchemaError. Give the router's config schema_history=canal.FileHistory(directory), or SET GLOBAL "
+                "binlog_row_metadata=FULL on a source that has it",
+            )
 
 
 class Route(OwnParser):
@@ -303,6 +319,7 @@ class Route(OwnParser):
         self.reading = reading
         self.client_id = client_id
         self.destination = config.destination
+        self.meta = config.meta
         self.filter = ClientFilter(config.filter, config.black_filter)
         self.alarms = AlarmDesk(config.alarm)
         self._asked = parser_teller(reading.instance.parser)

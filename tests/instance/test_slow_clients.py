@@ -329,3 +329,31 @@ def test_the_only_client_may_seek_and_who_comes_then_misses_nothing() -> None:
         assert read(instance, 1, 30) == list(range(30))
         reader.join(60)
         assert other == [list(range(10, 30))]
+
+
+def test_schema_error_of_a_client_that_has_sought_names_what_helps() -> None:
+    """Its own connection does not use the schema history of the instance."""
+    fake, alarms = FakeBinlog(metadata="MINIMAL"), []
+    table = fake.table("s", "a", "id INT PRIMARY KEY")
+    table.insert({"id": 0})
+    table.alter("ALTER TABLE s.a ADD COLUMN v INT FIRST", "v INT, id INT PRIMARY KEY")
+    table.insert({"v": 5, "id": 1})
+    options = {"schema_history": canal.MemoryHistory(), "alarm": lambda destination, text: alarms.append(text)}
+    with instance_of(fake, start="latest", **options) as instance:
+        instance.subscribe(1)
+        instance.seek(1, "earliest")
+
+        with pytest.raises(canal.SchemaError, match=r"restart the instance if its .* without that history, seek\(\)") as error:
+            instance.get(client_id=1, timeout=60)
+        assert "schema_history=" not in str(error.value)
+        assert not any("schema_history=" in text for text in alarms)
+
+
+def test_full_store_before_the_first_get_is_no_seeking() -> None:
+    table = Table(FakeBinlog())
+    table.write(100)
+    with instance_of(table.fake, store_entries=32) as instance:
+        instance.subscribe()
+        until(lambda: instance.status().store.waited > 0)  # type: ignore[union-attr]
+
+        assert instance.status().state is canal.State.STREAMING

@@ -504,3 +504,47 @@ def test_a_switch_of_the_source_loses_nothing_for_outputs_that_stand_apart(gtid:
             again += [id for _, id in read(one.outputs["ahead"], 1)]
         assert again == list(range(again[0], 8))
         assert not gtid or again == [7]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "history", "meta", "expected"),
+    [
+        ("MINIMAL", None, canal.FileMeta, 1),
+        ("FULL", None, canal.FileMeta, 0),
+        ("MINIMAL", canal.FileHistory, canal.FileMeta, 0),
+        ("MINIMAL", None, None, 0),
+    ],
+    ids=["nothing tells", "full metadata", "history", "cursors in memory"],
+)
+def test_start_without_metadata_and_history_warns(
+    metadata: Any, history: Any, meta: Any, expected: int, tmp_path: Path
+) -> None:
+    """For a restart would stop all outputs at rows from before an ALTER."""
+    fake, told = FakeBinlog(metadata=metadata), []
+    fake.table("s", "a", "id INT PRIMARY KEY")
+    options = {} if history is None else {"schema_history": history(tmp_path / "history")}
+    metas = {} if meta is None else {"one": meta(tmp_path)}
+    with router_of(fake, metas, ["one"], alarm=lambda destination, text: told.append(text), **options) as router:
+        router.outputs["one"].subscribe()
+
+    assert sum("schema_history=canal.FileHistory" in text and "outputs one" in text for text in told) == expected
+
+
+def test_output_whose_log_is_purged_stops_alone(tmp_path: Path) -> None:
+    fake = FakeBinlog()
+    metas = {name: canal.FileMeta(tmp_path / name) for name in ("one", "all")}
+    with router_of(fake, metas, ["one", "all"]) as router:
+        for output in router.outputs.values():
+            output.subscribe()
+        commit(fake, "a")
+        fake.rotate()
+        commit(fake, "a")
+        fake.rotate()
+        commit(fake, "a")
+        assert len(read(router.outputs["all"], 3)) == 3
+    commit(fake, "a", first=7)
+    fake.purge("binlog.000003")
+    with router_of(fake, metas, ["one", "all"], dump_error_threshold=0) as router:
+        assert read(router.outputs["all"], 1) == [("a", 7)]
+        with pytest.raises(canal.PositionLostError, match="It is the cursor of output one"):
+            read(router.outputs["one"], 1)

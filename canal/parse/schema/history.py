@@ -168,6 +168,16 @@ class MemoryHistory:
         return tables, settings
 
 
+class CatchUpHistory(MemoryHistory):
+    """That of a client which reads over a connection of its own: it begins empty, whatever history the Instance keeps."""
+
+    #: What helps if the columns of a table are not known.
+    ways: Final = (
+        "restart the instance if its schema history reaches back to the cursor of this client, which reads over a connection of "
+        "its own and without that history", "seek() to a position after the change",
+    )  # fmt: skip
+
+
 _APPLICATION: Final = 0x63616E6C
 _FORMAT: Final = 1
 _TABLES: Final = f"""
