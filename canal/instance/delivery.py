@@ -28,7 +28,7 @@ from canal.errors import (
 from canal.instance.client_filter import ClientFilter, ReadPosition, is_all_done
 from canal.instance.feed import Feed
 from canal.model import Message
-from canal.parse.parser import EventParser
+from canal.parse.parser import EventParser, parser_teller
 from canal.position import Position
 from canal.status import ClientStatus, Lag, Latency, ParserStatus, StoreStatus
 from canal.store import EntryStore, MemoryStore, Slice
@@ -188,7 +188,8 @@ class Delivery:
             if finished and not slice.entries:
                 if feed.parser.error is not None:
                     raise fresh(feed.parser.error)
-                if feed.stop is not None and not self._join():  # the end of a log that has grown since
+                end = parser_teller(feed.parser).delivered_position
+                if feed.stop is not None and not self._join(end):  # the end of a log that has grown since
                     self._detach(state.reading)
             if over:
                 return Message(-1, [])
@@ -277,18 +278,24 @@ class Delivery:
         self.end_feeds()
         return self.state.reading.feed
 
-    def _join(self) -> bool:
-        """Go on with what the shared store keeps, where that begins with something that is done."""
+    def _join(self, end: Position | None = None) -> bool:
+        """Go on with what the shared store keeps, if that begins with something that is done.
+
+        ``end`` is where its own line has ended, all of which was taken: it may be elsewhere than the client's position, if that
+        is lost.
+        """
         with self.lock:
             reading = self._current().reading
             store = self.line.store
             if self.is_over or reading.feed is None or reading.feed.stop is None or not isinstance(store, MemoryStore):
                 return False
             try:
-                start = store.join(self.id, lambda entry: is_all_done(entry, reading.position))
-                if start is None:
+                done = end or reading.position
+                start = store.join(self.id, lambda entry: is_all_done(entry, done))
+                if start is None and (store.open(self.id) or not self._is_behind_start(done)):
                     return False
-                joined = reading._replace(start=start, skip=reading.position, feed=Feed(self.line.parser, store))
+                start = start or 0  # the store has all since the start of the stream
+                joined = reading._replace(start=start, skip=done, feed=Feed(self.line.parser, store))
                 self._joined = joined
                 self.state = self.state._replace(reading=joined)
             finally:
@@ -296,6 +303,12 @@ class Delivery:
                     store.close(self.id)
         self.line.caught_up(self.id)
         return True
+
+    def _is_behind_start(self, position: Position) -> bool:
+        """Return whether the shared stream has begun at this position or before it."""
+        with contextlib.suppress(CanalError):  # it has not begun yet
+            return position.precedes(self.line.parser.wait_started(0.0)) is False
+        return False
 
     def end_feeds(self) -> None:
         """End its own lines but the one that it reads, or all where it may not read any more."""

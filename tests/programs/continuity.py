@@ -884,7 +884,8 @@ class Model:
         for number in range(lives - 1, len(log.lives)):
             self.tell(f"    life {number} has rows {_short(log.lives[number].rows)}")
         self.tell(f"    available {_short(sorted(log.available()))}")
-        if isinstance(run.error, canal.CanalError) and isinstance(run.error.__cause__, Circles) or played.connects > CIRCLES:
+        errors = [error for error in (run.error, *run.errors.values()) if error is not None]
+        if any(isinstance(error.__cause__, Circles) for error in errors) or played.connects > CIRCLES:
             raise Fault("circles", f"the reading does not end; alarms {alarms[-2:]}")
         for client in clients:
             cursor = expected[client]
@@ -898,7 +899,7 @@ class Model:
             stand.judge()
             if client in self.texts:
                 self.cursors[client] = stand.cursor_now()
-        if run.error is not None:  # whoever reads on has copied the tables anew
+        if errors:  # whoever reads on has copied the tables anew
             self.texts.clear()
             self.cursors.clear()
 
@@ -940,7 +941,8 @@ class Run:
         self.clients = clients
         self.got: dict[int, list[int]] = {client: [] for client in clients}
         self.acked: dict[int, Any] = dict.fromkeys(clients)
-        self.error: BaseException | None = None
+        self.error: BaseException | None = None  # of all clients
+        self.errors: dict[int, BaseException] = {}  # of one, which may have a connection of its own
         self.ended = threading.Event()
         store, end = instance.store, instance.store.end
         store.end = lambda: (end(), self.ended.set())  # type: ignore[method-assign, assignment]
@@ -962,12 +964,20 @@ class Run:
     def _read(self, client: int, limit: int | None, keep: int) -> None:
         """Get all, and ack the first messages."""
         messages = []
+        deadline = time.monotonic() + PATIENCE
         try:
-            while message := self.instance.get_without_ack(self.reading.batch, client_id=client):
-                messages.append(message)
-                self.got[client] += [row for entry in message.entries for row in rows_of(entry)]
+            while time.monotonic() < deadline:
+                is_over = self.instance._is_over(client)
+                message = self.instance.get_without_ack(self.reading.batch, 0.0 if is_over else 0.2, client_id=client)
+                if not message and is_over:
+                    break
+                if message:
+                    messages.append(message)
+                    self.got[client] += [row for entry in message.entries for row in rows_of(entry)]
+            else:
+                raise Fault("stuck", f"the reading of client {client} has not ended in a minute")
         except canal.CanalError as error:
-            self.error = error
+            self.errors[client] = error
         for message in messages[: max(len(messages) - keep, 0)][:limit]:
             self.instance.ack(message.id, client_id=client)
             self.acked[client] = message.entries[-1]
@@ -1000,6 +1010,7 @@ class Stand:
         self.run = run
         self.client = client
         self.got = run.got[client]
+        self.error = run.errors.get(client, run.error)
         self.is_of_nobody = False  # a cursor of canal's is among them
         self.is_plain = False  # one of them does not say when its journal was begun
         self.oldest_life = cursor.life  # of the cursors of all clients
@@ -1057,10 +1068,10 @@ class Stand:
                 break
             come += 1
         rest, at = got[come:], self._behind_done(at, None)
-        if not rest and at == len(self.timeline) and self.run.error is None:
+        if not rest and at == len(self.timeline) and self.error is None:
             return self._nothing_lost(at)
         lost = any(self._is_lost(number) for number in range(at, len(self.timeline) + 1))
-        if self.run.error is not None and not rest:
+        if self.error is not None and not rest:
             return self._loud(at, lost)
         if self.is_of_nobody and self.cursor.server != self.log.number:  # which names no server, and its event may be there too
             counts.traceless += 1
@@ -1205,7 +1216,7 @@ class Stand:
         return ""
 
     def _loud(self, at: int, lost: bool) -> None:
-        counts, error = self.model.counts, self.run.error
+        counts, error = self.model.counts, self.error
         assert isinstance(error, canal.CanalError)
         if not lost:
             why = self._may_be_cautious()
@@ -1252,9 +1263,9 @@ class Stand:
         older = [row for row in self._all_rows() if row in self.before or row in self.after or row not in self.old]
         jumps = sum("LOST" in text for text in self.losses) + self._is_traceless(at)  # until it is noticed
         may_pass = self.reading.on_lost == "latest"
-        if self.run.error is None and rest and not _are_stretches(rest, older, self.after, jumps, may_pass):
+        if self.error is None and rest and not _are_stretches(rest, older, self.after, jumps, may_pass):
             return self._fault(at, rest)
-        if self.reading.on_lost == "earliest" and self.run.error is None and not self._is_traceless(at):
+        if self.reading.on_lost == "earliest" and self.error is None and not self._is_traceless(at):
             gap = next((number for number in range(at, len(self.timeline) + 1) if self._is_lost(number)), at)
             wanted = [row for row in self.timeline[gap:] if row in readable and self._is_there(row)]
             if self.model.setup.form == "files":  # what is read to its end is what there was
@@ -1341,7 +1352,7 @@ class Stand:
         if self._must_tell(at):
             kind = "lost in silence"
         elif not rest:
-            kind = "lost in silence" if self.run.error is None else "an error at the wrong position"
+            kind = "lost in silence" if self.error is None else "an error at the wrong position"
         elif rest[0] in self.got[: len(self.got) - len(rest)] or rest[0] in self.cursor.done:
             kind = "repeated"
         elif rest[0] in wanted:
@@ -1350,7 +1361,7 @@ class Stand:
             kind,
             f"client {self.client} got {_short(self.got)}, the cursor {self.stored} (row {self.cursor.index} of life "
             f"{self.cursor.life}) has behind it {_short(self.timeline)}, of which {_short(rest) or 'nothing'} came where "
-            f"{_short(wanted[:9])} was due; error {self.run.error!r}, alarms {self.losses}",
+            f"{_short(wanted[:9])} was due; error {self.error!r}, alarms {self.losses}",
         )
 
     # -- what the cursor means now -------------------------------------------------------------------------------------
