@@ -272,7 +272,7 @@ def test_an_output_that_is_full_holds_up_the_others_and_an_alarm_names_it() -> N
         for number in range(100):
             commit(fake, "a", first=number)
         found: list[tuple[str, int]] = []
-        while not any("for output all (" in told and not told.is_over for told in alarms.told):
+        while not any("output all (" in told and not told.is_over for told in alarms.told):
             found += read(router.outputs["one"], 0)
         assert len(found) < 50
         kept = router.instance.status().store
