@@ -91,7 +91,7 @@ def test_lost_client_fails_alone_and_its_error_names_what_helps(gtid: bool) -> N
 def test_lost_client_of_a_composed_instance_is_named() -> None:
     """It cannot have a connection of its own."""
     fake, meta = two_clients()
-    parser = canal.BinlogParser(fake, backoff=(0.01, 0.02))
+    parser = canal.parse.BinlogParser(fake, backoff=(0.01, 0.02))
     with canal.Instance.compose("shop", parser=parser, meta=meta) as instance:
         with pytest.raises(canal.PositionLostError, match=r"the cursor of client 1: .* unsubscribe\(\) deletes"):
             instance.get(client_id=2, timeout=10)

@@ -11,6 +11,7 @@ import pytest
 
 import canal
 from canal.metrics import METRICS
+from canal.parse.schema.history import MemoryHistory
 from canal.testing import FakeBinlog
 from tests.support.instances import Alarms, has_all, in_thread, instance_of, is_behind, read, rows_of
 from tests.support.waiting import until
@@ -338,7 +339,7 @@ def test_schema_error_of_a_client_that_has_sought_names_what_helps() -> None:
     table.insert({"id": 0})
     table.alter("ALTER TABLE s.a ADD COLUMN v INT FIRST", "v INT, id INT PRIMARY KEY")
     table.insert({"v": 5, "id": 1})
-    options = {"schema_history": canal.MemoryHistory(), "alarm": lambda destination, text: alarms.append(text)}
+    options = {"schema_history": MemoryHistory(), "alarm": lambda destination, text: alarms.append(text)}
     with instance_of(fake, start="latest", **options) as instance:
         instance.subscribe(1)
         instance.seek(1, "earliest")
