@@ -355,10 +355,10 @@ def test_late_transaction_is_counted_once_if_it_comes_again() -> None:
     group.goes(group.give(Piece("a", 10)), 10)
 
     def refuse(entries: Any) -> None:
-        raise canal.StoreClosedError("no")
+        raise canal.errors.StoreClosedError("no")
 
     pieces: Any = [Piece("b", 7), Piece("b", 12)]
-    with pytest.raises(canal.StoreClosedError):
+    with pytest.raises(canal.errors.StoreClosedError):
         group.merge.pass_on("b", pieces[:1], refuse)
     assert group.merge.late == 0
     group.said["a"] = 20.0
