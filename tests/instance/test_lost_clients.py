@@ -35,7 +35,7 @@ def insert(fake: FakeBinlog, count: int, first: int = 0) -> None:
         orders.insert({"id": number})
 
 
-def running(fake: FakeBinlog, meta: canal.MetaManager, **options: Any) -> canal.Instance:
+def running(fake: FakeBinlog, meta: canal.meta.MetaManager, **options: Any) -> canal.Instance:
     options = {"start": "earliest", "reconnect_backoff": (0.01, 0.02), "dump_error_threshold": 0, **options}
     return canal.Instance(canal.InstanceConfig(destination="shop", source=fake, meta=meta, **options))
 
