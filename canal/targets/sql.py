@@ -316,17 +316,21 @@ class SQLWork(SQLTables):
             self.upsert(name, table, columns, rows)
         self.execute("RELEASE SAVEPOINT canal_new")
 
-    def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
-        """Update the rows in place that have the keys of these, and insert the others; values are adapted."""
-        own = [name for name in columns if name not in table.keys] or [table.keys[0]]
+    def update(self, name: str, table: Table, columns: Sequence[str]) -> tuple[str, list[int], list[int]]:
+        """A statement that updates the row with a key, and which of the columns are the values and the key that it takes."""
+        own = [one for one in columns if one not in table.keys] or [table.keys[0]]
         sets = ", ".join(f"{self.quoted(one)} = {self.slot}" for one in own)
         where = " AND ".join(f"{self.quoted(one)} = {self.slot}" for one in table.keys)
-        values, key = ([list(columns).index(one) for one in some] for some in (own, table.keys))
+        numbers = {one: number for number, one in enumerate(columns)}
+        return f"UPDATE {name} SET {sets} WHERE {where}", [numbers[one] for one in own], [numbers[one] for one in table.keys]
+
+    def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        """Update the rows in place that have the keys of these, and insert the others; values are adapted."""
+        sql, values, key = self.update(name, table, columns)
         lacking = []
         for row in rows:
             at = self.adapted_key(table, [row[number] for number in key])
-            done = self.execute(f"UPDATE {name} SET {sets} WHERE {where}", [*(row[number] for number in values), *at])
-            if not self.updated(done):
+            if not self.updated(self.execute(sql, [*(row[number] for number in values), *at])):
                 lacking.append(row)
         if lacking:
             self.insert(name, columns, lacking)

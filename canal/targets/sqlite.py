@@ -9,12 +9,14 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
 from canal._util.option_checks import file_path
 from canal.changes import Table
+from canal.changes.latest import Values
 from canal.errors import ConfigError, TargetError
 from canal.rows.values import InvalidText
 from canal.schema import ColumnSchema
@@ -75,8 +77,14 @@ class SQLiteWork(SQLWork):
         super().__init__(stream, options)
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        try:
+        with self._understood():
             return self._connection.execute(sql, values)
+
+    @staticmethod
+    @contextmanager
+    def _understood() -> Iterator[None]:
+        try:
+            yield
         except sqlite3.IntegrityError as error:  # names a constraint, and no value
             raise Refused(str(error), is_duplicate=str(error).startswith("UNIQUE")) from error
         except (sqlite3.DataError, OverflowError, UnicodeEncodeError) as error:
@@ -90,6 +98,14 @@ class SQLiteWork(SQLWork):
     def rollback(self) -> None:
         if self._connection.in_transaction:
             self.execute("ROLLBACK")
+
+    def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+        sql, values, key = self.update(name, table, columns)
+        pick = itemgetter(*values, *key)
+        with self._understood():
+            done = self._connection.executemany(sql, map(pick, rows))
+        if done.rowcount < len(rows):  # some are not there
+            super().upsert(name, table, columns, rows)
 
     def naming(self) -> Naming:
         reserved = [(self._options.progress_table,)]
