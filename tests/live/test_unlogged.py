@@ -66,6 +66,10 @@ def test_start_on_replica_without_log_updates_raises(pairing: Pairing) -> None:
             assert any("its replication is stopped now" in alarm for alarm in watch.alarms)
         assert levels(reader)[name][0] == "warning"
 
+        second.restart(*(option.replace("updates=OFF", "updates=ON") for option in second.options))  # as the remedy says
+        with Watch(second, r"shop\..*", source=reader) as watch:
+            assert watch.alarms == []
+
 
 def test_switch_to_standby_without_log_updates_is_refused(pairing: Pairing) -> None:
     with (
