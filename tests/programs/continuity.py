@@ -44,7 +44,7 @@ from canal.meta.memory import Client, Clients
 from canal.parse.source import files
 from canal.position import journal_key
 from canal.testing import FakeBinlog
-from canal.testing import fake as fakes
+from canal.testing import _feed as fakes
 
 STARTED: Final = 1_700_000_000
 TABLE: Final = "id INT PRIMARY KEY"
