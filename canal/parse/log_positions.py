@@ -78,14 +78,20 @@ class MetaLogPositionManager:
 
     def __init__(self, meta: _Cursors) -> None:
         self._meta = meta
+        self._begin: Position | None = None
 
     def start(self, destination: str) -> None:
-        pass
+        self._begin = self._earliest()
 
     def stop(self) -> None:
         pass
 
     def latest(self) -> Position | None:
+        # Which clients skip what was decided at the start: a client that seeks back before the parser reads must not move it.
+        position, begin = self._earliest(), self._begin
+        return begin if begin is not None and position is not None and position.precedes(begin) else position
+
+    def _earliest(self) -> Position | None:
         cursors = [self._meta.cursor(client) for client in self._meta.subscriptions()]
         known = [cursor for cursor in cursors if cursor is not None]
         return resume_at(known) if known else None

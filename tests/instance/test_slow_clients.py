@@ -35,6 +35,19 @@ class Table:
             self.write(rows)
 
 
+class Gate:
+    """A source whose first connection is made when it is let."""
+
+    def __init__(self, log: FakeBinlog) -> None:
+        self.log, self.entered, self.go = log, threading.Event(), threading.Event()
+
+    def connect(self, server_id_hint: int | None = None) -> Any:
+        if not self.entered.is_set():
+            self.entered.set()
+            assert self.go.wait(60)
+        return self.log.connect(server_id_hint)
+
+
 def test_an_alarm_names_who_holds_the_store_back_and_is_over_when_he_goes_on() -> None:
     table, alarms = Table(FakeBinlog()), Alarms()
     table.write(100)
@@ -291,6 +304,25 @@ def test_a_seek_whose_cursor_cannot_be_written_changes_nothing() -> None:
             instance.seek(1001, "earliest")
         assert meta.cursor(1001) == before
         assert read(instance, 1001, 1) == [2]
+
+
+def test_a_seek_before_the_parser_reads_repeats_nothing_to_another_client() -> None:
+    table, meta = Table(FakeBinlog()), canal.MemoryMeta()
+    table.write(4)
+    with instance_of(table.fake, meta=meta) as instance:
+        begin = [instance.subscribe(1), instance.position(1)][1]
+        instance.subscribe(2)
+        assert read(instance, 1, 3, size=1) == read(instance, 2, 3, size=1) == [0, 1, 2]
+
+    gate = Gate(table.fake)
+    with instance_of(gate, meta=meta) as instance:
+        instance.subscribe(1)
+        instance.subscribe(2)
+        assert gate.entered.wait(60)
+        instance.seek(2, begin)
+        gate.go.set()
+        assert read(instance, 1, 1) == [3]
+        assert read(instance, 2, 4) == [0, 1, 2, 3]
 
 
 def test_a_batch_from_before_a_seek_cannot_be_acked() -> None:
