@@ -85,6 +85,8 @@ class Setup:
     sources: int = 1
     has_standby: bool = False
     durability: str = "ack"
+    has_clock: bool = True
+    """False: all is written in one second, by which transactions cannot be told apart."""
     filters: tuple[str, ...] = ("",)
     """Of each client."""
     outputs: tuple[str, ...] = ()
@@ -115,6 +117,7 @@ def draw(seed: int, stage: Stage | None = None, length: int = 24) -> History:
     kinds += [one for one in LOOPS if one.split()[0] in features] * 4 + ["stream"]
     kinds += ["seek"] * 3 * ("seek" in features) + ["add"] * ("clients" in features) + ["switch"] * 2 * setup.has_standby
     kinds += ["edit"] * 2 * ("follow" in features)
+    kinds += ["rotate", "restart", "kill"] * 2 * ("group" in features)
     kinds += ["restart"] * 3 * (stage is not None and stage.ha is not None)
     steps = [("write", rng.getrandbits(30))] + [(rng.choice(kinds), rng.getrandbits(30)) for _ in range(rng.randint(4, length))]
     return History(setup, tuple(steps))
@@ -144,7 +147,7 @@ def _setup(rng: random.Random, features: tuple[str, ...]) -> Setup:
         features, flavor, has_gtids, rng.choice(["FULL", "FULL", "MINIMAL", "NOBLOB"]),
         rng.choice(["FULL", "MINIMAL" if flavor == "mysql" else "NO_LOG"]), rng.choice([60, 200, 8192]),
         rng.choice([2, 3]) if "group" in features else 1, has_gtids and rng.random() < 0.3,
-        rng.choice(["ack", "ack", "ack", "interval"]),
+        rng.choice(["ack", "ack", "ack", "interval"]), rng.random() < 0.6,
         tuple(rng.choice(FILTERS) if is_narrow else "" for _ in range(count)), outputs, tuple(options.items()),
     )  # fmt: skip
 
@@ -352,11 +355,8 @@ class Reader:
             journal = self.world.logs[source].journal
             self.bases[source] = next((n for n, item in enumerate(journal) if same(item, found)), len(journal))
         expected, place = self.expected(source), self.read[source]
-        if self.world.repeats > self.repeats:  # an alarm says so: from the start of the log, at most
-            self.repeats = self.world.repeats
-            self.peak = [max(most, peak) for (_, most), peak in zip(self.acked, self.peak)]
-            self.acked = [(0, most) for _, most in self.acked]
-            place = self.read[source] = 0, place[1]
+        if self.comes_again():
+            place = self.read[source]
         least, most = place
         at = next((n for n in range(least, most + 1) if n < len(expected) and same(expected[n], found)), None)
         if at is None:
@@ -367,6 +367,15 @@ class Reader:
         if least < most and self.acked[source] == place:
             self.acked[source] = at, at
         self.read[source] = at + 1, at + 1
+
+    def comes_again(self) -> bool:
+        """Whether an alarm has said that changes come again: from the start of the log, at most."""
+        if self.world.repeats == self.repeats:
+            return False
+        self.repeats = self.world.repeats
+        self.peak = [max(most, peak) for (_, most), peak in zip(self.acked, self.peak)]
+        self.acked, self.read = ([(0, most) for _, most in place] for place in (self.acked, self.read))
+        return True
 
     def back(self, to: Place) -> None:
         """What was read behind this comes again."""
@@ -379,7 +388,8 @@ class Reader:
 
     def structure(self, entry: canal.Entry) -> None:
         """BEGIN, changes and END of each transaction come in this order, each transaction after the other."""
-        transaction = (entry.member, entry.transaction.journal, entry.transaction.offset)
+        one = entry.transaction
+        transaction = (entry.member, one.gtid or (one.journal, one.offset))
         kind, is_alone = entry.entry_type, entry.entry_type is canal.EntryType.ROWDATA and entry.table is None
         if kind is canal.EntryType.TRANSACTIONBEGIN or is_alone:
             is_right = self.open in (None, "?", transaction)
@@ -603,12 +613,14 @@ class World:
 
     def step(self, kind: str, seed: int) -> None:
         rng = random.Random(seed)
-        self.now += rng.choice([0, 0, 1])
+        self.now += rng.choice([0, 0, 1]) * self.setup.has_clock
         reader = rng.choice(list(self.readers.values()))
         log = rng.choice(self.logs)
         if kind == "write":
             for _ in range(rng.choice([1, 1, 3])):
-                self.now += rng.choice([0, 1])
+                if rng.random() < 0.1:
+                    log.rotate(rng)
+                self.now += rng.choice([0, 1]) * self.setup.has_clock
                 log.write(rng, self.ids)
         elif kind == "get":
             self.get(reader, rng.choice([1, 1, 2, 5, 20, 1000]), 0.01, rng)
@@ -829,9 +841,12 @@ class Handled:
         self.done: list[set[Item]] = [set() for _ in world.logs]
         self.running: set[Any] = set()
         self.lock = threading.Lock()
-        self.low = [least for least, _ in reader.read]
         self.start = [most for _, most in reader.read]
-        self.expected = [reader.expected(source)[self.low[source] :] for source in range(len(world.logs))]
+        self._expect()
+
+    def _expect(self) -> None:
+        self.low = [least for least, _ in self.reader.read]
+        self.expected = [self.reader.expected(source)[low:] for source, low in enumerate(self.low)]
 
     def __call__(self, change: canal.FlatChange) -> None:
         source, found = found_in(change)
@@ -841,6 +856,8 @@ class Handled:
             if name in self.running:
                 raise Wrong(f"client {self.reader.id}: two changes of {name} at one time")
             self.running.add(name)
+            if self.reader.comes_again():
+                self._expect()
             self._check_order(source, found, is_row)
             self.left -= 1
             is_last = self.left < 1
