@@ -22,6 +22,7 @@ from canal.cli.main import main
 from canal.cli.tail import _start
 from canal.ha import overview
 from canal.testing.fake import FakeBinlog
+from tests.support.documents import ROOT
 
 
 def shop() -> FakeBinlog:
@@ -292,7 +293,7 @@ def test_a_server_is_followed_until_ctrl_c() -> None:
         url = f"mysql://u:p@{server.host}:{server.port}/?ssl_mode=DISABLED"
         child = subprocess.Popen(
             [sys.executable, "-m", "canal", "tail", url, "--json", "--start", "earliest"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).resolve().parents[1],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
             env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
         )  # fmt: skip
         assert child.stdout is not None

@@ -22,6 +22,7 @@ from canal.server.configuration.canal_files import CanalFiles
 from canal.server.configuration.canal_mq import ROUTES
 from canal.targets import CanalMQ, KafkaTarget, RabbitMQTarget, RocketMQTarget
 from canal.targets.messages import halves
+from tests.support.documents import ROOT
 from tests.support.fix_canal_java import CanalJava
 
 _COLUMNS = (("id", "int"), ("name", "varchar(40)"), ("Amount", "decimal(9,2)"))
@@ -246,7 +247,7 @@ def test_keys_that_have_no_equal_are_refused(tmp_path: Path, own: str, message: 
 
 
 def test_each_key_of_canals_brokers_maps_or_has_a_reason() -> None:
-    keys = (Path(__file__).parent.parent / "configuration/canal_keys.txt").read_text().split()
+    keys = (ROOT / "tests/server/configuration/canal_keys.txt").read_text().split()
     ours = [key for key in keys if key.startswith(("canal.mq.", "kafka.", "rabbitmq.", "rocketmq.", "pulsarmq."))]
     text = "\n".join(f"{key}=1" for key in ours if key not in ROUTES)
 
