@@ -108,6 +108,17 @@ def forget_stale(sources: Iterable[str]) -> None:
             generated.unlink()
 
 
+def write_constants() -> None:
+    """Write the numbers of canal/binlog as C enums: to compiled modules they are constants."""
+    for name in ("event_layout", "event_types", "type_codes"):
+        source = ROOT / "canal" / "binlog" / f"{name}.py"
+        numbers = {key: value for key, value in runpy.run_path(str(source)).items() if key.isupper() and isinstance(value, int)}
+        lines = [f"# Made of {name}.py by setup.py.", "cdef enum:", *(f"    {key} = {value}" for key, value in numbers.items())]
+        made, text = source.with_suffix(".pxd"), "\n".join(lines) + "\n"
+        if not made.exists() or made.read_text() != text:  # else what was compiled would be stale
+            made.write_text(text)
+
+
 def extensions() -> list[Extension]:
     if os.environ.get("CANAL_PURE") == "1":
         return []
@@ -127,8 +138,9 @@ def extensions() -> list[Extension]:
     ]
     if is_reused():
         return found
-    forget_stale(sources.values())
     try:
+        write_constants()
+        forget_stale(sources.values())
         from Cython.Build import cythonize
 
         # From Python 3.14 on the default is to run this file again in each process.

@@ -40,8 +40,6 @@ CIRCLES = {
     "canal.parse.source.seek -> canal.parse.source.mysql",
     "canal.parse.source.session -> canal.parse.source.mysql",
     "canal.parse.source.stream -> canal.parse.source.mysql",
-    "canal.parse.log.statements -> canal.parse.log.decoder",
-    "canal.parse.log.xa -> canal.parse.log.decoder",
     "canal.instance.catch_up -> canal.instance.instance",
     "canal.instance.consume -> canal.instance.instance",
     "canal.instance.decode_ahead -> canal.instance.instance",
@@ -320,7 +318,7 @@ def test_no_module_of_the_tests_imports_a_test_and_what_they_share_has_its_folde
 LONG = {
     "Instance": "what a user calls, by its public names: each checks whose turn it is and gives it to the object whose it is",
     "BinlogDecoder": "one pass over the bytes of an event, with a branch for each of its types",
-    "BinlogDecoder._rare": "one branch per type of event",
+    "BinlogDecoder._uncommon": "one branch per type of event",
     "BinlogDecoder._rows": "the way of every changed row, in one C function",
     "ParserRun._stream_once": "the order of its steps is what it says",
     "RowDecoder": "one branch per type of column",

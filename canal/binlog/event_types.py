@@ -1,6 +1,6 @@
 """The numbers of events in a binary log and the flags of their headers, with the names that the servers' documentation has.
 
-Never compiled itself: event_types.pxd beside it has the same names as a C enum, and a test compares the two.
+Never compiled itself: setup.py makes a C enum of it, for compiled modules.
 """
 
 from __future__ import annotations

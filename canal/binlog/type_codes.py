@@ -1,6 +1,6 @@
 """The numbers of column types in a table map, with the names that the servers' documentation has behind MYSQL_TYPE_.
 
-Never compiled itself: type_codes.pxd beside it has the same names as a C enum, and a test compares the two.
+Never compiled itself: setup.py makes a C enum of it, for compiled modules.
 """
 
 from __future__ import annotations

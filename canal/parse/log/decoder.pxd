@@ -47,7 +47,7 @@ cdef class BinlogDecoder:
     cdef _event(self, const unsigned char* p, Py_ssize_t size)
     cdef _dispatch(self, const unsigned char* p, Py_ssize_t size, int kind, Py_ssize_t end, long long start)
     @cython.locals(p="const unsigned char*", plain=bytes)
-    cdef _rare(self, bytes data, int kind, Py_ssize_t end, long long start)
+    cdef _uncommon(self, bytes data, int kind, Py_ssize_t end, long long start)
     cdef _format_description(self, bytes data)
     cdef _drop_transaction(self)
     @cython.locals(stop=Py_ssize_t, offset="long long")

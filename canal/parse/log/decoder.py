@@ -133,7 +133,7 @@ class BinlogDecoder:
         self.assembly = Assembly(deliver, piece_bytes, piece_entries, look_ahead)
         self.maps = TableMaps(resolve)
         self.xa = XaTransactions(read_again)
-        self.statements = Statements(classify, wants, changed)
+        self.statements = Statements(classify, wants, changed, self.xa.take)
         self.follow_only = False
         self._gtid_sources = {}
         self.destination = ""
@@ -364,9 +364,9 @@ class BinlogDecoder:
         elif kind == kinds.ANNOTATE_ROWS:
             self._query = wire.piece(p, layout.HEADER, end)
         else:
-            self._rare(wire.piece(p, 0, size), kind, end, start)
+            self._uncommon(wire.piece(p, 0, size), kind, end, start)
 
-    def _rare(self, data: bytes, kind: int, end: int, start: int) -> None:
+    def _uncommon(self, data: bytes, kind: int, end: int, start: int) -> None:
         p = data
         if kind in _IGNORED:
             if kind == kinds.STOP and self._continuity is not None:

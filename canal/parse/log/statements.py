@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -17,13 +17,11 @@ from canal.binlog.event_types import QUERY
 from canal.binlog.server_facts import Release
 from canal.errors import UnsupportedError
 from canal.model import Entry, EntryType, EventType
+from canal.parse.log.context import LogContext
 from canal.parse.log.events import ddl_context, query_context, status_of
 from canal.rows import wire
 from canal.rows.charsets import lenient_text
 from canal.statement import Statement, Verb
-
-if TYPE_CHECKING:
-    from canal.parse.log.decoder import BinlogDecoder
 
 log = logging.getLogger("canal.parse")
 
@@ -31,17 +29,27 @@ _ROWDATA = EntryType.ROWDATA
 
 
 class Statements:
-    """What the texts of QUERY events do; ``classify``, ``wants`` and ``changed`` are as ``BinlogDecoder`` takes them."""
+    """Carries out the texts of QUERY events.
+
+    Args:
+        classify, wants, changed: as ``BinlogDecoder`` accepts them.
+        xa: called with an XA statement, as ``XaTransactions.take``.
+    """
 
     def __init__(
-        self, classify: Callable[..., Statement], wants: Callable[[Any], Any], changed: Callable[[Any, str, bytes], None]
+        self,
+        classify: Callable[..., Statement],
+        wants: Callable[[Any], Any],
+        changed: Callable[[Any, str, bytes], None],
+        xa: Callable[[LogContext, bytes, int, Statement], None],
     ) -> None:
         self._classify = classify
         self._wants = wants
         self._changed = changed
+        self._xa = xa
 
     def take(
-        self, decoder: BinlogDecoder, data: bytes, end: int, start: int, schema_start: int, schema_end: int
+        self, decoder: LogContext, data: bytes, end: int, start: int, schema_start: int, schema_end: int
     ) -> None:
         """A QUERY event; its default schema is between these indexes, and its text between that and ``end``."""
         assembly = decoder.assembly
@@ -65,7 +73,7 @@ class Statements:
             if assembly.tape is not None:
                 assembly.tape.add_statement(data, statement, sql)
             if statement.kind == "xa":
-                decoder.xa.take(decoder, data, start, statement)
+                self._xa(decoder, data, start, statement)
             elif decoder.is_undecided:
                 decoder.is_undecided = False
                 _leave_out(decoder, data, start, statement)
@@ -74,7 +82,7 @@ class Statements:
                 statement = attrs.evolve(statement, sql_mode=sql_mode, explicit_defaults=explicit)
                 self._deliver(decoder, data, start, sql, statement)
 
-    def _deliver(self, decoder: BinlogDecoder, data: bytes, start: int, sql: str, statement: Statement) -> None:
+    def _deliver(self, decoder: LogContext, data: bytes, start: int, sql: str, statement: Statement) -> None:
         assembly = decoder.assembly
         if statement.kind != "dml":
             decoder.maps.forget()
@@ -111,7 +119,7 @@ class Statements:
             assembly.add(entry)
 
 
-def explicit_defaults(decoder: BinlogDecoder, data: bytes) -> bool | None:
+def explicit_defaults(decoder: LogContext, data: bytes) -> bool | None:
     """explicit_defaults_for_timestamp of the session of a QUERY event; None where its server does not say."""
     status = status_of(data)
     found = ddl_context(status, mariadb=decoder.flavor == "mariadb").explicit_defaults
@@ -121,7 +129,7 @@ def explicit_defaults(decoder: BinlogDecoder, data: bytes) -> bool | None:
     return False if found is None and not release.has("explicit_defaults") else found
 
 
-def rollback(decoder: BinlogDecoder, data: bytes, start: int, statement: Statement) -> None:
+def rollback(decoder: LogContext, data: bytes, start: int, statement: Statement) -> None:
     """Carry out ROLLBACK or ROLLBACK TO.
 
     Servers from 5.5 on log these only if something beside the rows of the transaction cannot be undone.
@@ -141,7 +149,7 @@ def rollback(decoder: BinlogDecoder, data: bytes, start: int, statement: Stateme
         decoder.finish(data, len(data), start)
 
 
-def _leave_out(decoder: BinlogDecoder, data: bytes, start: int, statement: Statement) -> None:
+def _leave_out(decoder: LogContext, data: bytes, start: int, statement: Statement) -> None:
     """The filter leaves a statement out; alone it makes a transaction that the filter has emptied."""
     if decoder.assembly.txn is not None:
         decoder.assembly.ordinal += 1

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from canal.binlog import event_layout as layout
 from canal.binlog.event_types import QUERY
 from canal.errors import DecodeError, PositionLostError, SourceError, UnsupportedError
 from canal.model import Entry, EntryType, Transaction
+from canal.parse.log.assembly import Assembly
+from canal.parse.log.context import LogContext
 from canal.parse.log.events import parse_xa_prepare
 from canal.parse.log.statements import rollback
 from canal.position import PreparedXa
 from canal.rows import wire
 from canal.statement import Statement, Verb
-
-if TYPE_CHECKING:
-    from canal.parse.log.assembly import Assembly
-    from canal.parse.log.decoder import BinlogDecoder
 
 log = logging.getLogger("canal.parse")
 
@@ -39,14 +36,15 @@ class XaTransactions:
 
     Attributes:
         held_bytes: of the rows that are held.
-        replayed: of a decoder that reads a prepared transaction again: its xid, once its XA PREPARE has come.
+        replayed, replayed_rows: of a decoder that reads a prepared transaction again: its xid, once its XA PREPARE has come, and
+            how many rows it has.
     """
 
     def __init__(self, read_again: Callable[[PreparedXa, int], Iterator[bytes]] | None) -> None:
         self._read_again = read_again
         self._has_told = False
         self.replayed: str | None = None
-        self._replayed_rows = 0
+        self.replayed_rows = 0
         self.reset()
 
     def reset(self) -> None:
@@ -54,7 +52,7 @@ class XaTransactions:
         self._held: dict[str, tuple[list[Entry], int, int]] = {}
         self.held_bytes = 0
 
-    def take(self, decoder: BinlogDecoder, data: bytes, start: int, statement: Statement) -> None:
+    def take(self, decoder: LogContext, data: bytes, start: int, statement: Statement) -> None:
         """An XA statement."""
         assembly, verb = decoder.assembly, statement.verb
         if verb == Verb.XA_START:
@@ -93,13 +91,13 @@ class XaTransactions:
                 )  # fmt: skip
         self._finish(decoder, txn, data, start, "XA COMMIT" if verb == Verb.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
 
-    def prepare(self, decoder: BinlogDecoder, data: bytes, end: int, start: int) -> None:
+    def prepare(self, decoder: LogContext, data: bytes, end: int, start: int) -> None:
         """XA_PREPARE: the rows of the open transaction wait for XA COMMIT; the transaction itself is delivered empty."""
         is_one_phase, xid = parse_xa_prepare(data, end)
         assembly, txn = decoder.assembly, decoder.assembly.txn
         if assembly.is_replay:
             self.replayed = xid
-            self._replayed_rows = 0 if txn is None else txn.row_count
+            self.replayed_rows = 0 if txn is None else txn.row_count
             decoder.finish(data, len(data), start)
         elif is_one_phase or txn is None:
             self._forget(assembly, xid)
@@ -121,7 +119,7 @@ class XaTransactions:
             self._finish(decoder, txn, data, start, "XA PREPARE", xid, held)
 
     def _finish(
-        self, decoder: BinlogDecoder, txn: Transaction, data: bytes, start: int, what: str, xid: str,
+        self, decoder: LogContext, txn: Transaction, data: bytes, start: int, what: str, xid: str,
         held: tuple[list[Entry], int, int] | None,
     ) -> None:  # fmt: skip
         """End the open transaction, with canal's marks; ``held`` are the rows that wait for a later one (None: no more)."""
@@ -145,7 +143,7 @@ class XaTransactions:
             self.held_bytes -= old[2]
         assembly.prepared = tuple(one for one in assembly.prepared if one.xid != xid)
 
-    def _shorten(self, decoder: BinlogDecoder) -> None:
+    def _shorten(self, decoder: LogContext) -> None:
         """Some servers forget what is prepared when they restart, and the log says nothing of it."""
         assembly = decoder.assembly
         log.log(
@@ -158,7 +156,7 @@ class XaTransactions:
         assembly.prepared = assembly.prepared[1:]
 
     def _deliver(
-        self, decoder: BinlogDecoder, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool
+        self, decoder: LogContext, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool
     ) -> None:
         """Give out the rows and statements of a prepared transaction as part of the open one, which decides about it.
 
@@ -173,7 +171,7 @@ class XaTransactions:
             txn.row_count = held[1]
 
     def _read_log(
-        self, decoder: BinlogDecoder, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool
+        self, decoder: LogContext, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool
     ) -> None:
         """As ``_deliver``, from the log."""
         assembly = decoder.assembly
@@ -198,7 +196,7 @@ class XaTransactions:
                     remedy="The source's log is not the one that the cursor was taken from.",
                 )
             if is_committed:
-                txn.row_count = again.xa._replayed_rows
+                txn.row_count = again.xa.replayed_rows
         except PositionLostError as error:
             error.behind = decoder.position
             raise
