@@ -280,7 +280,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "a position that the source has lost is looked for without end", "parse/locate.py",
-        'if self.position() is None or self._options.on_lost == "fail":', "if self.position() is None:",
+        'if is_first or self._options.on_lost == "fail":', "if is_first:",
         "parse/test_failover.py::test_a_lost_place_stops_the_instance_with_the_remedy",
     ),
     # -- continuity, by its model --------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_continuity_model.py::test_logs_without_gtids_that_are_purged_while_away[direct-fail]",
     ),
     _mutant(
-        "a log that was begun anew is read by GTID set", "parse/start.py", 'self.flavor != "mysql":', "True:",
+        "a log that was begun anew is read by GTID set", "parse/start.py", "or not self.journals:", "or True:",
         "parse/test_continuity_model.py::test_logs_without_gtids_that_are_purged_while_away[wire-fail]",
     ),
     _mutant(
@@ -765,7 +765,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_damage.py::test_some_bytes_that_inflate_to_a_giant_event_are_refused_before_they_do",
     ),
     _mutant(
-        "a terminal obeys", "cli/terminal.py", "return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)", "return text",
+        "a terminal obeys", "errors.py", "return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)", "return text",
         "cli/test_main.py::test_what_a_server_says_of_itself_is_shown_too",
     ),
     _mutant(
