@@ -51,6 +51,8 @@ LOOPS: Final = ("stream", "changes", "consume", "workers", "aio", "aio workers",
 FILTERS: Final = ("", r"s\.a", r"s\..*", r"o\.c", r"s\.(a|b)", r"s\.b,o\.c")
 TABLES: Final = ("s.a", "s.b", "o.c")
 COLUMNS: Final = "id INT PRIMARY KEY, n INT, v VARCHAR(200), t TEXT"
+#: Files that exist while their successors are written.
+WRITING: Final = shutil.ignore_patterns("*.tmp")
 #: Seconds after which a history hangs.
 PATIENCE: Final = 15.0
 
@@ -560,7 +562,7 @@ class World:
         else:
             if kill:  # what the disk has now, without what stop() would write
                 old, self.life = self.life, self.life + 1
-                shutil.copytree(self.directory / f"meta-{old}", self.directory / f"meta-{self.life}")
+                shutil.copytree(self.directory / f"meta-{old}", self.directory / f"meta-{self.life}", ignore=WRITING)
             self.stop()
             self.start()
         for reader in self.readers.values():
