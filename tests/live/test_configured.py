@@ -54,8 +54,7 @@ def test_canals_own_files_are_followed(server: ThrowawayServer, database: str, t
         until(has_come)
 
     with canal.Server() as running:
-        found = canal.server.DirectorySource(tmp_path)
-        running.follow(found, interval=0.1, alarm=lambda name, text: alarms.append(text))
+        running.follow(canal.server.DirectorySource(tmp_path), interval=0.1, alarm=lambda name, text: alarms.append(text))
         assert alarms == []
         server.query(f"INSERT INTO `{database}`.t VALUES (1)")
         server.query(f"DELETE FROM `{database}`.t WHERE id = 1")
