@@ -90,7 +90,8 @@ class Lane:
     environment: Mapping[str, str]
 
     def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", f"--junitxml={self.log.with_suffix('.xml')}"]
+        report = ("-o", "junit_family=xunit1", f"--junitxml={self.log.with_suffix('.xml')}")  # xunit2 has no properties of tests
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *report]
         with self.log.open("wb") as log:
             return subprocess.Popen(
                 ["env", "--default-signal=INT", *command, *self.arguments],
