@@ -11,6 +11,7 @@ import pytest
 import canal
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.classify import classify
+from canal.position import PreparedXa
 from canal.testing import FakeBinlog
 
 ROWS = 500
@@ -54,7 +55,7 @@ def test_a_decoder_is_freed_without_the_collector() -> None:
     mark = Mark()
     alive = weakref.ref(mark)
     decoder = BinlogDecoder(partial(print, mark), classify, print, print, print)
-    again = decoder.replay(print)
+    again = decoder.replay(PreparedXa("X'78'", "", 0), print)
     del mark, decoder
     assert alive() is not None
     del again

@@ -42,7 +42,7 @@ def test_cut_connections_lose_and_repeat_nothing(flavor: str, served: bool) -> N
                 number += count
     for _ in range(25):
         fake.cut_after(rng.randint(1, 15), inside=served and rng.random() < 0.5)
-    options: dict[str, Any] = {"alarm": lambda destination, text: None, "store_entries": 8}
+    options: dict[str, Any] = {"alarm": lambda destination, text: None, "store_entries": 64}  # no transaction is read by the side
 
     with fake.serve(user="u", password="p") as server:
         source: Any = fake

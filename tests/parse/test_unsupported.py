@@ -61,14 +61,13 @@ def test_an_incident_is_loud() -> None:
         decoded(log_with(26, b"\1\0"))
 
 
-def test_a_statement_that_changes_rows_is_delivered_as_a_statement(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_statement_that_changes_rows_is_delivered_as_a_statement() -> None:
     fake = FakeBinlog()
     with fake.transaction() as transaction:
         transaction.query("UPDATE orders SET id = 2", "shop")
     _, entry, _ = decoded(fake.events())
 
     assert (entry.event_type.name, entry.row_change.sql, entry.row_change.is_ddl) == ("UPDATE", "UPDATE orders SET id = 2", False)
-    assert "its rows are not in the log" in caplog.text
 
 
 @pytest.mark.parametrize("version", ["5.0.96-log", "4.1.26"])

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from canal.parse.source._pymysql import _check_greeting
+
 
 def until(found: Callable[[], Any], timeout: float = 60.0) -> Any:
     """What ``found`` gives once that is true; an assertion fails where it is not within ``timeout`` seconds."""
@@ -27,7 +29,8 @@ def is_in(function: str, thread: str) -> bool:
 
 def waits_for_network(thread: str) -> bool:
     """Whether a thread whose name begins so connects, or waits for an answer."""
-    return any(next(frames).f_code.co_filename == socket.__file__ for frames in _stacks(thread))
+    innermost = (next(frames).f_code for frames in _stacks(thread))
+    return any(code.co_filename == socket.__file__ or code is _check_greeting.__code__ for code in innermost)
 
 
 def _stacks(thread: str) -> Iterator[Iterator[FrameType]]:
