@@ -37,6 +37,13 @@ class ReadPosition(NamedTuple):
     """What ``start`` counts the entries of; None: whoever reads on has to open one at ``position``."""
 
 
+class Run(NamedTuple):
+    """Consecutive entries, and the transaction before them that was handed out in part."""
+
+    entries: list[Entry]
+    open: Transaction | None
+
+
 class ClientFilter:
     """A filter after that of the parser: a client's, or an output's."""
 
@@ -47,16 +54,21 @@ class ClientFilter:
 
     def select(self, slice: Slice, reading: ReadPosition) -> tuple[list[Entry], ReadPosition]:
         """Return the entries of the slice to hand out, and the reading position after it."""
-        entries, skip, is_open = slice.entries, reading.skip, reading.open
+        entries, skip = slice.entries, reading.skip
+        runs = [Run(entries, reading.open)]
         if skip is not None:
-            entries, skip, is_open = _without_done(entries, skip, is_open)
+            runs, skip = _without_done(entries, skip, reading.open)
+            entries = [entry for run in runs for entry in run.entries]
             if not entries:
-                return entries, reading._replace(start=slice.end, skip=skip, open=is_open)
+                return entries, reading._replace(start=slice.end, skip=skip, open=runs[-1].open)
         last, begin = entries[-1], reading.begin
         if begin is not None and not begin.transaction.is_same(entries[0].transaction):
             begin = None
         if self._tables is not None:
-            entries, begin, is_open = self._filtered(entries, begin, is_open)
+            passed: list[Entry] = []
+            for run in runs:
+                begin, is_open = self._filter(run, begin, passed)
+            entries = passed
         else:
             if begin is not None and entries[0].entry_type is not EntryType.TRANSACTIONBEGIN:
                 entries = [begin, *entries]  # the client had a filter
@@ -67,13 +79,15 @@ class ClientFilter:
             position = Position(members={**dict(position.members), **dict(skip.members)})
         return entries, ReadPosition(slice.end, position, done, skip, is_open, begin, reading.feed)
 
-    def _filtered(
-        self, entries: list[Entry], begin: Entry | None, is_open: Transaction | None
-    ) -> tuple[list[Entry], Entry | None, Transaction | None]:
-        """Return the entries that pass, with BEGIN and END of just those transactions of which a change passes; the last BEGIN
-        if such a change may still come; and the transaction that was handed out in part."""
-        passed: list[Entry] = []
-        for entry in entries:
+    def _filter(
+        self, run: Run, begin: Entry | None, passed: list[Entry]
+    ) -> tuple[Entry | None, Transaction | None]:
+        """Add the entries that pass, with BEGIN and END of just those transactions of which a change passes.
+
+        Return the last BEGIN if such a change may still come, and the transaction that was handed out in part.
+        """
+        is_open = run.open
+        for entry in run.entries:
             if entry.entry_type is EntryType.ROWDATA:
                 if not self.accepts(entry):
                     continue
@@ -92,7 +106,7 @@ class ClientFilter:
             elif begin is None or not begin.transaction.is_same(entry.transaction):
                 passed.append(entry)  # its first rows were handed out before a restart
                 begin, is_open = None, entry.transaction
-        return passed, begin, is_open
+        return begin, is_open
 
     def accepts(self, entry: Entry) -> bool:
         """Whether rows or a statement pass."""
@@ -110,24 +124,28 @@ class ClientFilter:
 
 def unskipped(entries: list[Entry], cursor: Position) -> list[Entry]:
     """Leave out what a client acked before a restart, when the parser had to begin earlier for another client."""
-    return _without_done(entries, cursor, None)[0]
+    return [entry for run in _without_done(entries, cursor, None)[0] for entry in run.entries]
 
 
 def _without_done(
     entries: list[Entry], cursor: Position, is_open: Transaction | None
-) -> tuple[list[Entry], Position | None, Transaction | None]:
-    """Return the entries after the cursor, what of the cursor is still ahead of them, and the transaction that they begin in
-    the middle of."""
+) -> tuple[list[Run], Position | None]:
+    """Return the entries after the cursor, and what of the cursor is still ahead of them.
+
+    Each entry that is left out ends a run: the members of a group may be merged in another order than before the restart.
+    """
     left = dict(cursor.members) if cursor.members else {"": cursor}
-    kept: list[Entry] = []
+    runs = [Run([], is_open)]
     foreign: dict[str, Entry] = {}
     for number, entry in enumerate(entries):
         name = entry.member
         own = left.get(name)
         if own is not None and is_done(entry, own):
-            is_open = None if entry.is_end else entry.transaction
+            if not runs[-1].entries:
+                del runs[-1]
+            runs.append(Run([], None if entry.is_end else entry.transaction))
             continue
-        kept.append(entry)
+        runs[-1].entries.append(entry)
         if own is None:
             continue
         if _is_foreign(entry, own):
@@ -135,14 +153,14 @@ def _without_done(
             continue
         del left[name]
         if not left:
-            kept += entries[number + 1 :]
+            runs[-1].entries.extend(entries[number + 1 :])
             break
     for name, entry in foreign.items():
         if name in left and left[name].gtid_set <= entry.own_position.gtid_set:
             del left[name]
     if not left:
-        return kept, None, is_open
-    return kept, Position(members=left) if cursor.members else left[""], is_open
+        return runs, None
+    return runs, Position(members=left) if cursor.members else left[""]
 
 
 def _is_foreign(entry: Entry, cursor: Position) -> bool:

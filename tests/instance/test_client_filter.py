@@ -251,6 +251,24 @@ def test_end_passes_the_filter_behind_rows_that_another_client_made_the_parser_r
         assert filtered(slices, skip=cursor) == [last]
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["one slice", "several"])
+def test_end_passes_the_filter_before_rows_of_another_member_that_are_done(at_once: bool) -> None:
+    """After a restart the members of a group may be merged in another order than that in which the client acked them."""
+    other, torn, last = numbered(THEIRS, 1, ""), numbered(OURS, 5, f"{OURS}:1-4", "a"), numbered(THEIRS, 2, f"{THEIRS}:1")
+    for name, made in (("m1", other), ("m0", torn), ("m1", last)):
+        made[1].table, made[2].table = tables("s.a", "s.b")
+        for entry in made:
+            entry.group = GroupPosition(name, ())
+    inside = attrs.evolve(CURSOR, gtid=f"{OURS}:1-4", row=2, next_gtid=f"{OURS}:5")
+    before = Position("mysql-bin.000009", 4, source="b")
+    cursor = Position(members={"m0": inside, "m1": before})
+    slices = [other[:2], [*other[2:], *torn, *last[:1]], last[1:]] if at_once else [[entry] for entry in (*other, *torn, *last)]
+
+    found = filtered(slices, skip=cursor)
+
+    assert found == [*other[:2], other[3], torn[3], *last[:2], last[3]]
+
+
 def tables(*names: str) -> list[Any]:
     fake = FakeBinlog()
     with fake.transaction():

@@ -216,6 +216,33 @@ def test_client_ahead_inside_a_transaction_gets_the_next_one_of_that_second_whol
         assert got_of(first) + drained(instance, 2) == [("a", id) for id in range(41)]
 
 
+def test_end_passes_a_filter_when_another_member_comes_before_what_the_client_has_acked() -> None:
+    every = members(2)
+    meta = canal.MemoryMeta()
+
+    def commit(member: Member) -> None:
+        with member.log.transaction():
+            for table in ("orders", "others"):
+                member.log.table("shop", table, "id INT PRIMARY KEY").insert({"id": 1})
+
+    commit(every[0])
+    with instance_of(every, meta, order="arrival") as instance:
+        instance.subscribe(1)
+        instance.subscribe(2, r"shop\.orders")
+        instance.ack(instance.get_without_ack(1, timeout=10, client_id=2), client_id=2)
+        assert instance.position(2).member("a").row == 1  # type: ignore[union-attr]
+    every[1].now[0] -= 10
+    commit(every[1])
+    for one in every:
+        one.log.end()
+    with instance_of(every, meta, order="time") as instance:
+        until(lambda: instance.is_exhausted)
+        got = [entry for size in (1, 100) for entry in instance.get(size, timeout=0, client_id=2).entries]
+
+    begin, row, end = canal.EntryType.TRANSACTIONBEGIN, canal.EntryType.ROWDATA, canal.EntryType.TRANSACTIONEND
+    assert [(entry.member, entry.entry_type) for entry in got] == [("b", begin), ("b", row), ("b", end), ("a", end)]
+
+
 def is_waiting(member: Any) -> bool:
     """Whether its sink has a transaction, and has not returned."""
     return member.received[0] > 3 and member.delivered_position is None
