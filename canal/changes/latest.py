@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
+from canal.changes.batch import ChangeBatch, Changes
 from canal.changes.change import Change, Table
 from canal.errors import ConfigError, UnfitChangeError
 from canal.model import EventType, Row
 from canal.rows.values import ABSENT, PartialJson
 from canal.schema import TYPE_CODES
+
+if TYPE_CHECKING:
+    from canal.changes.fold import ArrowState
 
 #: Codes of the types that NOBLOB images leave out where they did not change.
 _LARGE: Final = frozenset(TYPE_CODES[name] for name in ("blob", "geometry", "json", "vector"))
@@ -27,34 +31,70 @@ Read = Callable[[Table, Sequence[Key]], Mapping[Key, Values]]
 
 
 @attrs.define(eq=False)
-class TableState:
-    """What is to be done to one table. The order is: empty it, take away ``deletes`` and ``replaced``, put ``upserts``."""
-
-    table: Table
-    """With all columns that its changes have, those of the last one first."""
+class _Rows:
+    """What is to be done to one table, in rows."""
 
     is_emptied: bool = False
-    """Whether all rows that were there go."""
-
     emptied: list[tuple[str, Any]] = attrs.field(factory=list)
-    """A column and its value in the rows that go, of each table that shares the target's with others and was emptied."""
-
     rows: dict[Key, Values | None] = attrs.field(factory=dict)
-    """By key the whole row, of the table's columns, or None where it is gone; in the order of the last changes."""
-
     inserted: set[Key] = attrs.field(factory=set)
-    """Keys of new rows, whose target has no row with that key, or one that is among ``replaced``."""
-
     replaced: set[Key] = attrs.field(factory=set)
-    """Keys whose row went and which a new row has now."""
 
-    changes: list[Change] = attrs.field(factory=list, repr=False)
-    """Those that it is made of."""
 
-    tables: list[Table] = attrs.field(factory=list, repr=False)
-    """The tables of the changes, each once."""
+class TableState:
+    """What is to be done to one table. The order is: empty it, take away ``deletes`` and ``replaced``, put ``upserts``.
 
-    _by_key: dict[Key, list[Change]] | None = attrs.field(default=None, init=False, repr=False)
+    It has two forms, which are equal: ``arrow`` if its changes have columns, and the others, which are made when one of them is
+    first asked for.
+    """
+
+    def __init__(self, table: Table, batch: ChangeBatch | None = None) -> None:
+        self.table = table
+        """With all columns that its changes have, those of the last one first."""
+
+        self._batch = batch or ChangeBatch(())
+        self._form: _Rows | None = None
+        self._by_key: dict[Key, list[Change]] | None = None
+
+    @property
+    def arrow(self) -> ArrowState | None:
+        """The state as columns; None if its changes have none. Nothing is emptied then."""
+        return self._batch.state
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """The changes that it is made of."""
+        return self._batch.changes
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        """The tables of the changes, each once."""
+        return self._batch.tables
+
+    @property
+    def is_emptied(self) -> bool:
+        """Whether all rows that were there go."""
+        return self._rows.is_emptied
+
+    @property
+    def emptied(self) -> list[tuple[str, Any]]:
+        """A column and its value in the rows that go, of each table that shares the target's with others and was emptied."""
+        return self._rows.emptied
+
+    @property
+    def rows(self) -> dict[Key, Values | None]:
+        """By key the whole row, of the table's columns, or None where it is gone; in the order of the last changes."""
+        return self._rows.rows
+
+    @property
+    def inserted(self) -> set[Key]:
+        """Keys of new rows, whose target has no row with that key, or one that is among ``replaced``."""
+        return self._rows.inserted
+
+    @property
+    def replaced(self) -> set[Key]:
+        """Keys whose row went and which a new row has now."""
+        return self._rows.replaced
 
     @property
     def deletes(self) -> list[Key]:
@@ -76,6 +116,24 @@ class TableState:
                     self._by_key.setdefault(one, []).append(change)
         return tuple(self._by_key.get(key, ()))
 
+    def fold(self, read: Read, not_carried: Any, unfit: list[UnfitChangeError]) -> None:
+        """Make the rows. Adds to ``unfit`` what cannot be one."""
+        self._form = _Fold(self.table, self.changes, self.tables, not_carried, unfit).fold(read)
+
+    @property
+    def _rows(self) -> _Rows:
+        if self._form is None:
+            unfit: list[UnfitChangeError] = []
+            self.fold(_nothing, None, unfit)  # of whole images, of which nothing is unfit
+            if unfit:
+                raise together(unfit)
+        assert self._form is not None
+        return self._form
+
+
+def _nothing(table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
+    return {}
+
 
 def latest(changes: Iterable[Change], read: Read, *, keeps_columns: bool = False) -> list[TableState]:
     """The state of each table that changes touch, in the order of their first ones.
@@ -89,11 +147,12 @@ def latest(changes: Iterable[Change], read: Read, *, keeps_columns: bool = False
     Raises:
         UnfitChangeError: what comes out is not known, or the table has no key; ``changes`` has all such changes.
     """
-    tables: dict[tuple[str, ...], list[Change]] = {}
-    for change in changes:
-        tables.setdefault(change.table.path, []).append(change)
     unfit: list[UnfitChangeError] = []
-    made = [_Fold(group, ABSENT if keeps_columns else None, unfit).fold(read) for group in tables.values()]
+    batches = (changes if isinstance(changes, Changes) else Changes([list(changes)])).tables
+    made = [TableState(_union(batch.tables), batch) for batch in batches]
+    for state in made:
+        if state.arrow is None:
+            state.fold(read, ABSENT if keeps_columns else None, unfit)
     if unfit:
         raise together(unfit)
     return made
@@ -134,10 +193,12 @@ def _filled(row: Values, other: Values) -> Values:
 
 
 class _Fold:
-    def __init__(self, changes: list[Change], not_carried: Any, unfit: list[UnfitChangeError]) -> None:
-        tables = list(dict.fromkeys([one.table for one in changes]))
-        table = _union(tables)
-        self._state = TableState(table, changes=changes, tables=tables)
+    def __init__(
+        self, table: Table, changes: Sequence[Change], tables: Sequence[Table], not_carried: Any, unfit: list[UnfitChangeError]
+    ) -> None:  # fmt: skip
+        self._table = table
+        self._changes = changes
+        self._state = _Rows()
         self._base: Mapping[Key, Values] = {}
         self._documents = [(column.name, at) for at, column in enumerate(table.columns) if column.base_type == "json"]
         self._not_carried = not_carried
@@ -148,10 +209,10 @@ class _Fold:
             for one in tables if one.names.names != table.names.names
         }  # fmt: skip
 
-    def fold(self, read: Read) -> TableState:
+    def fold(self, read: Read) -> _Rows:
         if wanted := self._partial_keys():
-            self._base = read(self._state.table, wanted)
-        for change in self._state.changes:
+            self._base = read(self._table, wanted)
+        for change in self._changes:
             try:
                 self._take(change)
             except UnfitChangeError as error:
@@ -177,7 +238,7 @@ class _Fold:
             self._base = {}
         else:
             state.emptied.append(merge)
-            at = [state.table.keys.index(merge[0])] if merge[0] in state.table.keys else []
+            at = [self._table.keys.index(merge[0])] if merge[0] in self._table.keys else []
             gone = [key for key in state.rows if at and key[at[0]] == merge[1]]
             self._base = {key: row for key, row in self._base.items() if not at or key[at[0]] != merge[1]}
         for key in gone:
@@ -188,7 +249,7 @@ class _Fold:
     def _partial_keys(self) -> list[Key]:
         """Keys of rows of which an update tells only a part, or which move without all their columns."""
         found = []
-        for change in self._state.changes:
+        for change in self._changes:
             before, after = change.before, change.after
             if before is None or after is None:
                 continue
@@ -208,7 +269,7 @@ class _Fold:
                 row = _filled(row, self._row(change, change.before))  # what did not change: the source's own values first
             before = self._state.rows[old] if old in self._state.rows else self._base.get(old)
         whole = self._whole(change, row, before)
-        new = self._checked(change, tuple([whole[self._state.table.names.index(name)] for name in self._state.table.keys]))
+        new = self._checked(change, tuple([whole[self._table.names.index(name)] for name in self._table.keys]))
         if new != old:
             self._put(old, None)
         self._put(new, whole, is_new=new != old)
@@ -277,7 +338,7 @@ class _Fold:
         if before is not None:
             row = _filled(row, before)
         if ABSENT in row and (lacking := self._missing(change, row)):
-            column = self._state.table.columns[lacking[0]]
+            column = self._table.columns[lacking[0]]
             if not column.logged:
                 raise self._unlogged(change, [column.name])
             what = "an insert does not hold" if change.op is EventType.INSERT else "a row that the target does not have lacks"

@@ -61,8 +61,10 @@ class Reader:
         """
         if entry.entry_type is not EntryType.ROWDATA:
             return ()
-        schema = entry.row_change.schema
-        return list(self._statement(entry)) if schema is None else self._rows(entry, schema)
+        if entry.row_change.schema is None:
+            return list(self._statement(entry))
+        table = self.table(entry)
+        return () if table is None else self.rows(entry, table)
 
     def mark(self) -> int:
         """Where ``back`` can go to: before what is read from now on."""
@@ -83,17 +85,27 @@ class Reader:
             self._undo.popleft()
             self._forgotten += 1
 
-    def _rows(self, entry: Entry, schema: TableSchema) -> Sequence[Change]:
-        rows = decode_rows(entry, self._json_text)
-        if not rows:
-            return ()
+    def table(self, entry: Entry) -> Table | None:
+        """The table of an entry's rows; None if it has none.
+
+        Raises:
+            UnloggedChangeError: values were changed that are not in the log, since the last rows of the table.
+        """
+        schema = entry.row_change.schema
+        if schema is None or entry.table is None or not entry.row_count:
+            return None
         found = self._tables.get((schema.schema, schema.table))
         if found is not None and found[0] is schema:
-            table = found[1]
-        else:
-            first = rows[0].after if rows[0].after is not None else rows[0].before
-            assert first is not None
-            table = self._table(entry, schema, first.keys(), found)
+            return found[1]
+        return self._table(entry, schema, entry.table.names.names, found)
+
+    def rows(self, entry: Entry, table: Table) -> Sequence[Change]:
+        """The changes of an entry of rows. Safe from any thread.
+
+        Raises:
+            DecodeError: the bytes of a row cannot be decoded.
+        """
+        rows = decode_rows(entry, self._json_text)
         if self._json_text and entry.table is not None and not entry.table.decoder.json_text:
             rows = _with_json(rows, table)
         origin, op = _origin(entry), entry.event_type

@@ -1,0 +1,185 @@
+"""The changes of a stretch of the log, with two views: rows, and one table of columns for each table of the source.
+
+Never decodes a row image before a view is asked for that needs it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias, overload
+
+from canal.changes.change import Change, Table
+from canal.errors import CanalError
+from canal.model import Entry
+
+if TYPE_CHECKING:
+    from canal.changes.fold import ArrowChanges, ArrowState
+
+#: Changes that stand one after the other in the log, whether they are decoded or not.
+Part: TypeAlias = "Sequence[Change]"
+#: Makes columns of the rows of entries of one table; None if they would not be exact.
+Decode: TypeAlias = "Callable[[Table, Sequence[Entry]], ArrowChanges | None]"
+
+
+class _Sequence(Sequence[Change], ABC):
+    """A sequence over ``rows``."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> Sequence[Change]:
+        """The changes as rows."""
+
+    @overload
+    def __getitem__(self, index: int) -> Change: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Change]: ...
+    def __getitem__(self, index: int | slice) -> Change | Sequence[Change]:
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class EntryRows(_Sequence):
+    """The changes of one entry of rows, one for each row.
+
+    Args:
+        entry: the rows, not decoded.
+        source: the table as the source has it.
+        read: decodes the rows, and makes changes of ``table`` of them.
+        table: the table as the target is to have it; None: as the source.
+        columns: makes the columns of ``table`` of those of ``source``; None: they are the same.
+    """
+
+    def __init__(
+        self, entry: Entry, source: Table, read: Callable[[], Sequence[Change]], table: Table | None = None,
+        columns: Callable[[ArrowChanges | None], ArrowChanges | None] | None = None,
+    ) -> None:  # fmt: skip
+        self.entry = entry
+        self.source = source
+        self.table = table or source
+        self.columns = columns or _same
+        self._read = read
+
+    @cached_property
+    def rows(self) -> Sequence[Change]:
+        return self._read()
+
+    def __len__(self) -> int:
+        selected = self.entry.selected
+        return self.entry.row_count if selected is None else len(selected)
+
+
+class ChangeBatch:
+    """The changes of one table of the target, in the order of the log.
+
+    Args:
+        parts: the changes.
+        arrow: makes the columns of the changes; None if they have none.
+    """
+
+    def __init__(self, parts: Sequence[Part], arrow: Callable[[], ArrowChanges | None] | None = None) -> None:
+        self.parts = parts
+        self._arrow = arrow
+
+    @cached_property
+    def changes(self) -> Sequence[Change]:
+        """The changes as rows."""
+        return list(chain.from_iterable(self.parts))
+
+    @cached_property
+    def tables(self) -> list[Table]:
+        """The tables of the changes, each once: several if columns change, or tables are merged."""
+        return list(dict.fromkeys([_table(part) for part in self.parts]))
+
+    @cached_property
+    def arrow(self) -> ArrowChanges | None:
+        """The changes as columns. None if columns would not hold all of them exactly, or the table has no key.
+
+        Partial images have no columns, nor has a value that the Arrow type of its column cannot hold, a statement, and what a
+        callable of a rule makes.
+        """
+        try:
+            return None if self._arrow is None else self._arrow()
+        except (ImportError, CanalError):  # rows say what is wrong
+            return None
+
+    @cached_property
+    def state(self) -> ArrowState | None:
+        """What the changes come to, as columns; None if they have no columns."""
+        if self.arrow is None:
+            return None
+        from canal.changes.fold import fold
+
+        return fold(self.arrow)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+
+class Changes(_Sequence):
+    """The changes of a stretch of the log, in its order: a sequence of ``Change``, and a batch for each table.
+
+    Args:
+        parts: the changes, such as those of each entry.
+        decode: makes columns of the rows of entries; None: no table has columns.
+        least: the number of changes of a table from which on it has columns.
+    """
+
+    def __init__(self, parts: Iterable[Part], decode: Decode | None = None, least: int = 0) -> None:
+        self.parts = list(parts)
+        self._decode = decode
+        self._least = least
+
+    @cached_property
+    def rows(self) -> Sequence[Change]:
+        return list(chain.from_iterable(self.parts))
+
+    @cached_property
+    def tables(self) -> list[ChangeBatch]:
+        """The changes by table of the target, in the order of the first ones."""
+        found: dict[tuple[str, ...], list[Part]] = {}
+        for part in chain.from_iterable(map(_cut, self.parts)):
+            found.setdefault(_table(part).path, []).append(part)
+        return [ChangeBatch(parts, self._columns(parts)) for parts in found.values()]
+
+    def _columns(self, parts: Sequence[Part]) -> Callable[[], ArrowChanges | None] | None:
+        """What makes the columns of one table's changes; None if a part has none."""
+        rows, decode = [part for part in parts if isinstance(part, EntryRows)], self._decode
+        if decode is None or len(rows) < len(parts) or sum(map(len, rows)) < self._least:
+            return None
+        first = rows[0]
+        if not first.table.keys or any(one.table is not first.table for one in rows):
+            return None
+        return lambda: first.columns(decode(first.source, [one.entry for one in rows]))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+
+def _same(changes: ArrowChanges | None) -> ArrowChanges | None:
+    return changes
+
+
+def _table(part: Part) -> Table:
+    return part.table if isinstance(part, EntryRows) else part[0].table
+
+
+def _cut(part: Part) -> Iterator[Part]:
+    """The part, in pieces of one table each."""
+    if isinstance(part, EntryRows):
+        yield part
+        return
+    begin = 0
+    for number, change in enumerate(part):
+        if change.table is not part[begin].table:
+            yield part[begin:number]
+            begin = number
+    if part:
+        yield part[begin:] if begin else part
