@@ -142,17 +142,18 @@ class Origin:
 
 @attrs.define(eq=False)
 class Change:
-    """A row that was inserted, updated or deleted; a table that was emptied; or another statement.
+    """A row that was inserted, updated, deleted or read; a table that was emptied; or another statement.
 
     Values of ``before`` and ``after`` are those of ``entry.rows``: ``canal.ABSENT`` where the row image does not hold a column.
     """
 
     table: Table
     op: EventType
-    """INSERT, UPDATE, DELETE, TRUNCATE; any other one is a statement, which only logs are given."""
+    """INSERT, UPDATE, DELETE, READ (a row of a snapshot, as ``after``), TRUNCATE; any other one is a statement, which only logs
+    are given."""
 
     before: Row | None
-    """None for an insert, and for what is no change of a row."""
+    """None for an insert and a row of a snapshot, and for what is no change of a row."""
 
     after: Row | None
     """None for a delete, and for what is no change of a row."""

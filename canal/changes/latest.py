@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Codes of the types that NOBLOB images leave out where they did not change.
 _LARGE: Final = frozenset(TYPE_CODES[name] for name in ("blob", "geometry", "json", "vector"))
+#: Of which the row was not there before.
+_NEW: Final = (EventType.INSERT, EventType.READ)
 
 Key: TypeAlias = tuple[Any, ...]
 Values: TypeAlias = tuple[Any, ...]
@@ -222,7 +224,7 @@ class _Fold:
     def _take(self, change: Change) -> None:
         if change.op is EventType.TRUNCATE:
             self._empty(change.table.merge)
-        elif change.op is EventType.INSERT:
+        elif change.op in _NEW:
             self._put(self._key(change, change.row), self._whole(change, self._row(change, change.row), None), is_new=True)
         elif change.op is EventType.DELETE:
             self._put(self._key(change, change.row), None)
@@ -341,7 +343,7 @@ class _Fold:
             column = self._table.columns[lacking[0]]
             if not column.logged:
                 raise self._unlogged(change, [column.name])
-            what = "an insert does not hold" if change.op is EventType.INSERT else "a row that the target does not have lacks"
+            what = "an insert does not hold" if change.op in _NEW else "a row that the target does not have lacks"
             raise self._unfit(
                 change, f"{what} the column {column.name} of {change.table.source}, whose value is not logged",
                 "Set binlog_row_image=FULL at the source.",

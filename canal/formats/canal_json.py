@@ -54,7 +54,7 @@ def flat_message(entry: Entry, *, batch_id: int, now: int) -> dict[str, Any]:
 class CanalJson(TextEncoder):
     """canal's FlatMessage, one for each changed row or statement; the key is JSON of the primary key, null without one.
 
-    ``id`` is -1, as there is no batch. Columns that a row image does not hold are left out.
+    ``id`` is -1, as there is no batch. Columns that a row image does not hold are left out. A row of a snapshot is an INSERT.
 
     Args:
         clock: gives ``ts``, in nanoseconds since 1970.
@@ -68,8 +68,9 @@ class CanalJson(TextEncoder):
         if change.op in ROWS:
             before, after = (None if row is None else row.values() for row in (change.before, change.after))
             rows = [RowData(*canal_columns(change.table.columns, before, after))]
+        op = EventType.INSERT if change.op is EventType.READ else change.op  # canal's readers know no other type of a new row
         document = _document(
-            change.op, rows, database=database, table=table, es=change.origin.ts, gtid=change.origin.gtid, id=-1,
+            op, rows, database=database, table=table, es=change.origin.ts, gtid=change.origin.gtid, id=-1,
             isDdl=change.origin.is_ddl, sql=change.sql, ts=self.clock() // 1_000_000,
         )  # fmt: skip
         key = {name: document["data"][0].get(name) for name in change.table.keys} if rows and change.table.keys else None

@@ -25,7 +25,9 @@ from canal.formats.encoder import Encoded, TextEncoder, names, split, unfit
 from canal.formats.text import dumps
 from canal.model import EventType, Row
 
-_OPS: Final = {EventType.INSERT: "c", EventType.UPDATE: "u", EventType.DELETE: "d", EventType.TRUNCATE: "t"}
+_OPS: Final = {
+    EventType.INSERT: "c", EventType.UPDATE: "u", EventType.DELETE: "d", EventType.TRUNCATE: "t", EventType.READ: "r",
+}  # fmt: skip
 _CHOICES: Final = {
     "decimals": ("precise", "double", "string"),
     "times": ("adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
@@ -161,7 +163,8 @@ class DebeziumEvents:
         database, table = names(change)
         journal, offset = split(origin.position)
         source = {
-            "version": _version(), "connector": self.connector, "name": self.prefix, "ts_ms": origin.ts, "snapshot": "false",
+            "version": _version(), "connector": self.connector, "name": self.prefix, "ts_ms": origin.ts,
+            "snapshot": "incremental" if change.op is EventType.READ else "false",
             "db": database, "sequence": None, "ts_us": origin.ts * 1000, "ts_ns": origin.ts * 1_000_000, "table": table,
             "server_id": origin.server_id, "gtid": origin.gtid or None, "file": journal, "pos": offset,
             "row": change.ord - origin.first, "thread": origin.thread_id or None, "query": None,
@@ -200,7 +203,8 @@ class DebeziumJson(DebeziumEvents, TextEncoder):
     """Debezium's events as its JSON converter writes them.
 
     A delete is followed by a tombstone; an update that changes the key is a delete, a tombstone and an insert, whose headers
-    name the other key. Statements give nothing, but for TRUNCATE, which is an event with the operation "t".
+    name the other key. A row of a snapshot has the operation "r" and ``source.snapshot`` "incremental". Statements give nothing,
+    but for TRUNCATE, which is an event with the operation "t".
 
     Args:
         schemas: each key and value is ``{"schema": …, "payload": …}``, as with ``schemas.enable=true``.

@@ -14,7 +14,7 @@ from canal.changes.change import Change
 from canal.errors import UnfitChangeError
 from canal.model import EventType
 
-ROWS = (EventType.INSERT, EventType.UPDATE, EventType.DELETE)
+ROWS = (EventType.INSERT, EventType.UPDATE, EventType.DELETE, EventType.READ)
 
 
 @attrs.frozen

@@ -34,6 +34,8 @@ _SHAPES: Final = {
 class MaxwellJson(TextEncoder):
     """Maxwell's rows: ``data`` is the row, of an update ``old`` the former values of what was changed.
 
+    A row of a snapshot has the type ``bootstrap-insert``, without Maxwell's rows that begin and end a bootstrap.
+
     SET is an array, JSON stands as it is, bytes are base64, geometries are WKT, BIT and YEAR are numbers, TIMESTAMP is text in
     UTC. The key is Maxwell's: database, table and the primary key's columns as ``pk.<name>``. ``commit`` is there at the last row
     of a transaction, if no filter took that; else ``xoffset`` with ``offsets``. Statements give nothing, as Maxwell's
@@ -87,8 +89,9 @@ class MaxwellJson(TextEncoder):
 
     def _head(self, change: Change, database: str, table: str) -> list[tuple[str, Any]]:
         origin = change.origin
+        op = "bootstrap-insert" if change.op is EventType.READ else change.op.name.lower()
         found: list[tuple[str, Any]] = [
-            ("database", database), ("table", table), ("type", change.op.name.lower()), ("ts", origin.ts // 1000),
+            ("database", database), ("table", table), ("type", op), ("ts", origin.ts // 1000),
         ]  # fmt: skip
         if self.commit_info:
             is_last = change.ord + 1 == origin.rows

@@ -61,7 +61,8 @@ class TransferForm:
 
     def message(self, change: Change) -> str:
         """The message of a changed row."""
-        members = [f'"action":"{change.op.name.lower()}"', f'"timestamp":{change.origin.ts // 1000}']
+        action = "insert" if change.op is EventType.READ else change.op.name.lower()  # as its "-stock" writes rows
+        members = [f'"action":"{action}"', f'"timestamp":{change.origin.ts // 1000}']
         if self.reserve_raw_data and change.op is EventType.UPDATE and change.before is not None:
             members.append(f'"raw":{self._object(change.before)}')
         content = self._object(change.row) if self.encoder == "json" else dumps(self._commas(change.row))

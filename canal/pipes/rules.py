@@ -19,7 +19,7 @@ from canal.model import ColumnNames, EventType, Row
 from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema, column_from_text
 
-_ROWS: Final = (EventType.INSERT, EventType.UPDATE, EventType.DELETE)
+_ROWS: Final = (EventType.INSERT, EventType.UPDATE, EventType.DELETE, EventType.READ)
 
 
 def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -288,8 +288,8 @@ class _Plan:
             after = after if now is not None and rule.where(_seen(now, was)) else None
             if before is None and after is None:
                 return ()
-            op = EventType.DELETE if after is None else EventType.INSERT if before is None else op
-        is_new = change.op is EventType.INSERT
+            op = EventType.DELETE if after is None else EventType.INSERT if before is None and op is EventType.UPDATE else op
+        is_new = change.op in (EventType.INSERT, EventType.READ)
         made = Change(
             self.table, op, self._row(before), self._row(after, change.before, is_new=is_new), change.origin, change.ord
         )

@@ -17,13 +17,13 @@ from canal.errors import ConfigError
 from canal.filter import TableFilter
 from canal.formats.change_json import key_json
 from canal.formats.columns import column_text
-from canal.model import EventType, Row
+from canal.formats.encoder import ROWS
+from canal.model import Row
 from canal.schema import ColumnSchema
 from canal.targets.messages import image, known
 
 #: With one of these a name is a regular expression.
 _WILD: Final = frozenset("*?+|(){}[]\\$^")
-_ROWS: Final = (EventType.INSERT, EventType.UPDATE, EventType.DELETE)
 
 
 def java_hash(value: str) -> int:
@@ -196,7 +196,7 @@ class CanalMQ:
         _, count, hashed = self._route(change.table)
         if not self._hashes:
             return self.partition
-        if hashed is None or change.op not in _ROWS:
+        if hashed is None or change.op not in ROWS:
             return 0
         if hashed.columns is None:
             return abs(java_hash(change.table.own_name)) % count

@@ -10,7 +10,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import attrs
 
@@ -56,6 +56,31 @@ Scope = Literal["all", "table"]
 
 
 @attrs.frozen
+class Load:
+    """How far a snapshot is that goes on beside the changes; it stands in the progress until it is done."""
+
+    left: tuple[tuple[str, str], ...]
+    """The tables, as schema and name, of which rows are still to come; the first one is being read."""
+
+    after: tuple[str, ...] | None = None
+    """The key, as ``canal.snapshot.keys`` writes it, up to which rows of the first table are there; None: there are none yet."""
+
+    rows: int = 0
+    """Rows of the first table that were written."""
+
+    def to_document(self) -> dict[str, Any]:
+        """What the text of a progress has of it."""
+        return {"left": self.left, "after": self.after, "rows": self.rows}
+
+    @classmethod
+    def from_document(cls, document: Any) -> Load:
+        """Read what ``to_document`` gave."""
+        left = tuple((str(schema), str(table)) for schema, table in document["left"])
+        after = document["after"]
+        return cls(left, None if after is None else tuple(map(str, after)), int(document["rows"]))
+
+
+@attrs.frozen
 class Progress:
     """How far a target has followed a stream; it stands in the target, and is written with the changes."""
 
@@ -68,10 +93,17 @@ class Progress:
     source: str = ""
     """With the scope "table": which table of the source the target's belongs to. Another one is refused."""
 
+    load: Load | None = None
+    """What is left of a snapshot; None: there is none, or it is done."""
+
     def to_text(self) -> str:
         """One line, which ``from_text`` reads."""
-        fields = {"v": _FORMAT, "epoch": self.epoch, "position": self.position.to_text()}
-        return json.dumps({**fields, "source": self.source} if self.source else fields)
+        fields: dict[str, Any] = {"v": _FORMAT, "epoch": self.epoch, "position": self.position.to_text()}
+        if self.source:
+            fields["source"] = self.source
+        if self.load is not None:
+            fields["load"] = self.load.to_document()
+        return json.dumps(fields)
 
     @classmethod
     def from_text(cls, text: str) -> Progress:
@@ -83,7 +115,8 @@ class Progress:
         try:
             fields = json.loads(text)
             if fields["v"] == _FORMAT:
-                return cls(Position.from_text(fields["position"]), int(fields["epoch"]), str(fields.get("source", "")))
+                load = Load.from_document(fields["load"]) if "load" in fields else None
+                return cls(Position.from_text(fields["position"]), int(fields["epoch"]), str(fields.get("source", "")), load)
         except (ValueError, TypeError, KeyError, CanalError):
             pass
         raise TargetError(
