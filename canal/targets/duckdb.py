@@ -29,6 +29,9 @@ from canal.targets.work import conflict
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
+
+    from canal.changes.fold import ArrowState
 
 _TYPES: Final = {
     "tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INTEGER", "int": "INTEGER", "bigint": "BIGINT",
@@ -141,6 +144,48 @@ class DuckDBWork(SQLWork):
         if is_there < len(rows):
             lacking = f"SELECT {names} FROM {given} WHERE NOT EXISTS (SELECT 1 FROM {name} t WHERE {same})"
             self.execute(f"INSERT INTO {name} ({names}) {lacking if is_there else f'SELECT {lists}'}", values)
+
+    # -- rows in columns: sorted by key they are put fifty times as fast as in any other order -------------------------------
+
+    def form(self, values: pa.Array, column: ColumnSchema, declared: str) -> pa.Array | None:
+        from pyarrow import types as kinds
+
+        from canal.targets import sql_bulk
+
+        kind, is_own = values.type, declared == self.column_type(column)
+        if kinds.is_duration(kind):
+            return sql_bulk.intervals(values) if is_own else None
+        if kinds.is_decimal256(kind):
+            return sql_bulk.decimal_texts(values) if declared == "VARCHAR" else None
+        if kinds.is_float32(kind) and not is_own:
+            return sql_bulk.shortest_doubles(values) if declared == "DOUBLE" else None
+        if kinds.is_string(kind) and not declared.startswith(("VARCHAR", "JSON", "ENUM")):
+            return None
+        return None if kinds.is_binary(kind) and declared != "BLOB" else values
+
+    def put_columns(self, name: str, table: Table, rows: ArrowState) -> None:
+        names = ", ".join(map(self.quoted, table.names.names))
+        own = [one for one in table.names.names if one not in table.keys]
+        same = " AND ".join(f"t.{self.quoted(one)} = s.{self.quoted(one)}" for one in table.keys)
+        if rows.deletes.num_rows:
+            with self._registered("canal_gone", rows.deletes):
+                self.execute(f"DELETE FROM {name} AS t USING canal_gone AS s WHERE {same}")
+        with self._registered("canal_rows", rows.upserts):
+            there = 0
+            if own and rows.is_new.false_count:
+                sets = ", ".join(f"{self.quoted(one)} = s.{self.quoted(one)}" for one in own)
+                there = self.updated(self.execute(f"UPDATE {name} AS t SET {sets} FROM canal_rows AS s WHERE {same}"))
+            if there < rows.upserts.num_rows:
+                lacking = f"SELECT {names} FROM canal_rows AS s WHERE NOT EXISTS (SELECT 1 FROM {name} AS t WHERE {same})"
+                self.execute(f"INSERT INTO {name} ({names}) {lacking}")
+
+    @contextmanager
+    def _registered(self, name: str, table: pa.Table) -> Iterator[None]:
+        self._connection.register(name, table)
+        try:
+            yield
+        finally:
+            self._connection.unregister(name)
 
     def _lists(self, name: str, columns: Sequence[str]) -> str:
         """What makes rows of a list for each column, of the column's type."""

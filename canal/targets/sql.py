@@ -11,7 +11,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from canal.changes import Change, Table, TableState
 from canal.changes.latest import Key, Values, latest, together
@@ -23,9 +23,14 @@ from canal.errors import (
 )
 from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema
-from canal.targets.names import Names
+from canal.targets.names import Names, Path
 from canal.targets.sql_tables import Refused, SQLOptions, SQLTables
 from canal.targets.work import conflict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from canal.changes.fold import ArrowState
 
 #: Values in one statement, at most.
 _SLICE: Final = 900
@@ -43,10 +48,13 @@ class SQLWork(SQLTables):
     text_type: ClassVar[str] = "TEXT"
     keeps_columns = True
     empties_parts = True
+    #: Rows that are put in columns, at least: fewer are put sooner one by one.
+    bulk_rows: ClassVar[int] = 200
 
     def __init__(self, stream: str, options: SQLOptions) -> None:
         super().__init__(options)
         self._stream = stream
+        self._declared: dict[Path, dict[str, str]] = {}  # the types of the columns of tables that are put in columns
         self.given: Sequence[Change] = ()  # the changes of the commit in hand, in the order of the log
         self._prepare_progress()
         forget = f"DELETE FROM {self.progress_name} WHERE stream = '{stream}' AND target = '{_NAMES}'"
@@ -60,6 +68,17 @@ class SQLWork(SQLTables):
 
         They raise ``ValueError`` of one that no column holds.
         """
+
+    def form(self, values: pa.Array, column: ColumnSchema, declared: str) -> pa.Array | None:
+        """Return values of a column as ``put_columns`` takes them for a column of the declared type.
+
+        Return None, or raise ArrowInvalid, if it would not write what the row way writes of them.
+        """
+        return None
+
+    def put_columns(self, name: str, table: Table, rows: ArrowState) -> None:
+        """Delete, update in place and insert rows whose values have their ``form``."""
+        raise NotImplementedError
 
     def begin(self) -> None:
         self.execute("BEGIN")
@@ -166,6 +185,12 @@ class SQLWork(SQLTables):
             text = f"the target refuses rows: {error}"
             raise TargetSchemaError(text, remedy="Give it the columns and keys of the source.") from error.__cause__
 
+    def prepare(self, state: TableState) -> bool:
+        is_new = super().prepare(state)
+        if is_new:
+            self._declared.pop(self.names.naming.path(state.table), None)
+        return is_new
+
     def put_in_order(self, changes: Sequence[Change], refused: list[UnfitChangeError]) -> None:
         """Put changes, halving them where they are refused; what is refused alone is left out, and added to ``refused``."""
         pending = [list(changes)]
@@ -263,6 +288,8 @@ class SQLWork(SQLTables):
         if not self.is_there(path):
             return  # a table that was emptied before anything was put into it
         name, table = self.named(path), state.table
+        if self._put_in_columns(name, state):
+            return
         rows, unfit = self._adapted_rows(state)
         if unfit:
             raise together(unfit)
@@ -279,6 +306,21 @@ class SQLWork(SQLTables):
                 if shape:
                     names, some = tuple([names[at] for at in shape]), [tuple([row[at] for at in shape]) for row in some]
                 put(name, table, names, some)
+
+    def _put_in_columns(self, name: str, state: TableState) -> bool:
+        """Put the state in columns. Return False if it is small, or only the row way puts its values exactly."""
+        arrow = state.arrow
+        if arrow is None or arrow.upserts.num_rows + arrow.deletes.num_rows < self.bulk_rows:
+            return False
+        from canal.targets.sql_bulk import in_forms  # pyarrow is there, as the state has columns
+
+        path, fold = self.names.naming.path(state.table), self.names.naming.fold_columns
+        if path not in self._declared:
+            self._declared[path] = {fold(one): kind for one, kind in (self.columns(path) or {}).items()}
+        made = in_forms(arrow, state.table, lambda one, values: self.form(values, one, self._declared[path][fold(one.name)]))
+        if made is not None:
+            self.put_columns(name, state.table, made)
+        return made is not None
 
     def _adapted_rows(self, state: TableState) -> tuple[dict[Key, Values], list[UnfitChangeError]]:
         """The rows to put, of values that the database's library takes, and what there is that it does not take."""
