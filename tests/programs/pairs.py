@@ -640,7 +640,8 @@ class World:
         elif kind == "rotate":
             log.rotate(rng)
         elif kind == "switch" and "group" not in self.setup.features:
-            if all(least for one in self.readers.values() for least, _ in one.acked):  # else nothing tells where it stands
+            cursors = [self._instance(one).position(one.id) for one in self.readers.values()]
+            if all(cursor.gtid for cursor in cursors):  # else nothing tells where it stands
                 (self.router.instance if self.setup.outputs else self.instances[0]).switch()
                 for one in self.readers.values():
                     one.places = []  # of the other server, perhaps without GTIDs
