@@ -360,15 +360,15 @@ class Reader:
         if self.comes_again():
             place = self.read[source]
         least, most = place
-        at = next((n for n in range(least, most + 1) if n < len(expected) and same(expected[n], found)), None)
-        if at is None:
+        fits = [n for n in range(least, most + 1) if n < len(expected) and same(expected[n], found)]
+        if not fits:
             raise Wrong(
                 f"client {self.id} ({self.filter!r}, output {self.output}) of source {source} at {place}: got {found}, "
                 f"wanted {expected[least : most + 2]}"
             )
         if least < most and self.acked[source] == place:
-            self.acked[source] = at, at
-        self.read[source] = at + 1, at + 1
+            self.acked[source] = fits[0], fits[-1]
+        self.read[source] = fits[0] + 1, fits[-1] + 1
 
     def comes_again(self) -> bool:
         """Whether an alarm has said that changes come again: from the start of the log, at most."""
