@@ -57,7 +57,7 @@ class ClientFilter:
         entries, skip = slice.entries, reading.skip
         runs = [Run(entries, reading.open)]
         if skip is not None:
-            runs, skip = _without_done(entries, skip, reading.open)
+            runs, skip = _without_done(entries, skip, reading)
             entries = [entry for run in runs for entry in run.entries]
             if not entries:
                 return entries, reading._replace(start=slice.end, skip=skip, open=runs[-1].open)
@@ -124,18 +124,18 @@ class ClientFilter:
 
 def unskipped(entries: list[Entry], cursor: Position) -> list[Entry]:
     """Leave out what a client acked before a restart, when the parser had to begin earlier for another client."""
-    return [entry for run in _without_done(entries, cursor, None)[0] for entry in run.entries]
+    return [entry for run in _without_done(entries, cursor, ReadPosition(0, cursor))[0] for entry in run.entries]
 
 
 def _without_done(
-    entries: list[Entry], cursor: Position, is_open: Transaction | None
+    entries: list[Entry], cursor: Position, reading: ReadPosition
 ) -> tuple[list[Run], Position | None]:
     """Return the entries after the cursor, and what of the cursor is still ahead of them.
 
     Each entry that is left out ends a run: the members of a group may be merged in another order than before the restart.
     """
     left = dict(cursor.members) if cursor.members else {"": cursor}
-    runs = [Run([], is_open)]
+    runs = [Run([], reading.open)]
     foreign: dict[str, Entry] = {}
     for number, entry in enumerate(entries):
         name = entry.member
@@ -143,7 +143,8 @@ def _without_done(
         if own is not None and is_done(entry, own):
             if not runs[-1].entries:
                 del runs[-1]
-            runs.append(Run([], None if entry.is_end else entry.transaction))
+            is_unseen = reading.begin is not None and reading.begin.transaction.is_same(entry.transaction)
+            runs.append(Run([], None if entry.is_end or is_unseen else entry.transaction))
             continue
         runs[-1].entries.append(entry)
         if own is None:

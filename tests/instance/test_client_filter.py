@@ -251,6 +251,20 @@ def test_end_passes_the_filter_behind_rows_that_another_client_made_the_parser_r
         assert filtered(slices, skip=cursor) == [last]
 
 
+def test_client_that_joins_the_store_inside_a_transaction_gets_its_begin_and_end_with_a_row_only() -> None:
+    """Rows before were read over a line of its own, and none of them passed the filter."""
+    first, dropped, rows, last = numbered(OURS, 5, f"{OURS}:1-4")
+    dropped.table, passing, other = tables("s.b", "s.a", "s.b")
+    selects = ClientFilter(r"s\.a")
+    _, reading = selects.select(Slice([first, dropped], 0, 2), ReadPosition(0, Position()))
+    joined = reading._replace(skip=dropped.position)
+
+    rows.table = other
+    assert selects.select(Slice([first, dropped, rows, last], 0, 4), joined)[0] == []
+    rows.table = passing
+    assert selects.select(Slice([first, dropped, rows, last], 0, 4), joined)[0] == [first, rows, last]
+
+
 @pytest.mark.parametrize("at_once", [True, False], ids=["one slice", "several"])
 def test_end_passes_the_filter_before_rows_of_another_member_that_are_done(at_once: bool) -> None:
     """After a restart the members of a group may be merged in another order than that in which the client acked them."""

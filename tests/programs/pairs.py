@@ -119,7 +119,8 @@ def draw(seed: int, stage: Stage | None = None, length: int = 24) -> History:
     kinds += [one for one in LOOPS if one.split()[0] in features] * 4 + ["stream"]
     kinds += ["seek"] * 3 * ("seek" in features) + ["add"] * ("clients" in features) + ["switch"] * 2 * setup.has_standby
     kinds += ["edit"] * 2 * ("follow" in features)
-    kinds += ["rotate", "restart", "kill"] * 2 * ("group" in features)
+    if "group" in features:
+        kinds += ["rotate", "restart", "inside", "inside", "inside"] * 2 + ["move"] * 2 * setup.has_standby
     kinds += ["restart"] * 3 * (stage is not None and stage.ha is not None)
     steps = [("write", rng.getrandbits(30))] + [(rng.choice(kinds), rng.getrandbits(30)) for _ in range(rng.randint(4, length))]
     return History(setup, tuple(steps))
@@ -149,7 +150,7 @@ def _setup(rng: random.Random, features: tuple[str, ...]) -> Setup:
         features, flavor, has_gtids, rng.choice(["FULL", "FULL", "MINIMAL", "NOBLOB"]),
         rng.choice(["FULL", "MINIMAL" if flavor == "mysql" else "NO_LOG"]), rng.choice([60, 200, 8192]),
         rng.choice([2, 3]) if "group" in features else 1, has_gtids and rng.random() < 0.3,
-        rng.choice(["ack", "ack", "ack", "interval"]), rng.random() < 0.6,
+        rng.choice(["ack", "ack", "ack", "interval"]), rng.random() < (0.3 if "group" in features else 0.6),
         tuple(rng.choice(FILTERS) if is_narrow else "" for _ in range(count)), outputs, tuple(options.items()),
     )  # fmt: skip
 
@@ -207,6 +208,9 @@ class Log:
     def rotate(self, rng: random.Random) -> None:
         raise NotImplementedError
 
+    def move(self) -> None:
+        """Let the standby and the source change places."""
+
     def source(self) -> dict[str, Any]:
         """The options of a config that name the source."""
         raise NotImplementedError
@@ -253,6 +257,10 @@ class FakeLog(Log):
 
     def rotate(self, rng: random.Random) -> None:
         rng.choice(self.logs).rotate()
+
+    def move(self) -> None:
+        self.logs.reverse()
+        self.tables.reverse()
 
     def source(self) -> dict[str, Any]:
         found: dict[str, Any] = {"source": self.logs[0], "start": "earliest"}
@@ -627,21 +635,26 @@ class World:
         elif kind == "get":
             self.get(reader, rng.choice([1, 1, 2, 5, 20, 1000]), 0.01, rng)
         elif kind == "ack":
-            if reader.out:
-                batch, _, after = reader.out.pop(0)
-                self._instance(reader).ack(batch, client_id=reader.id)
-                reader.acked = list(after)
+            self.ack(reader, min(len(reader.out), 1))
         elif kind == "rollback":
             self.rollback(reader, rng)
         elif kind in ("restart", "kill"):
             self.restart(kill=kind == "kill")
+        elif kind == "inside":
+            if self.get(reader, rng.choice([1, 1, 2, 4]), 0.05):
+                self.ack(reader, len(reader.out))
+            self.restart(kill=True)
+        elif kind == "move":
+            if self.has_gtids():
+                for one in self.logs:
+                    one.move()
+            self.restart(kill=True)
         elif kind == "cut":
             log.cut(rng.randint(1, 30))
         elif kind == "rotate":
             log.rotate(rng)
         elif kind == "switch" and "group" not in self.setup.features:
-            cursors = [self._instance(one).position(one.id) for one in self.readers.values()]
-            if all(cursor.gtid for cursor in cursors):  # else nothing tells where it stands
+            if self.has_gtids():
                 (self.router.instance if self.setup.outputs else self.instances[0]).switch()
                 for one in self.readers.values():
                     one.places = []  # of the other server, perhaps without GTIDs
@@ -654,6 +667,17 @@ class World:
             self.edit()
         elif kind != "switch":
             self.run_loop(kind, reader, rng.randint(1, 12), rng.choice([1, 3, 100]))
+
+    def has_gtids(self) -> bool:
+        """Whether each cursor has a GTID set, which tells where it stands in the log of another server."""
+        cursors = [self._instance(one).position(one.id) for one in self.readers.values()]
+        return all(own.gtid for cursor in cursors for own in (dict(cursor.members).values() or [cursor]))
+
+    def ack(self, reader: Reader, count: int) -> None:
+        for batch, _, after in reader.out[:count]:
+            self._instance(reader).ack(batch, client_id=reader.id)
+            reader.acked = list(after)
+        del reader.out[:count]
 
     def rollback(self, reader: Reader, rng: random.Random) -> None:
         instance = self._instance(reader)
@@ -818,10 +842,7 @@ class World:
         """Every client gets the rest, and nothing more."""
         deadline = time.monotonic() + PATIENCE
         for reader in self.readers.values():
-            while reader.out:
-                batch, _, after = reader.out.pop(0)
-                self._instance(reader).ack(batch, client_id=reader.id)
-                reader.acked = list(after)
+            self.ack(reader, len(reader.out))
         quiet = 0
         while quiet < 1:
             quiet += 1
