@@ -109,7 +109,10 @@ def draw(seed: int, stage: Stage | None = None, length: int = 24) -> History:
     """Draw a history: of fake binlogs, or one that can be played on the stage."""
     rng = random.Random(seed)
     pair = PAIRS[seed % len(PAIRS)]
-    others = [one for one in FEATURES if one not in ("router", "group", "follow") and rng.random() < 0.08]
+    others = [
+        one for one in FEATURES if one not in ("router", "group", "follow")
+        and rng.random() < (0.5 if one == "clients" and "group" in pair else 0.08)
+    ]  # fmt: skip
     features = tuple(sorted({*pair, *others}))
     setup = _setup(rng, features)
     if stage is not None:
@@ -120,7 +123,7 @@ def draw(seed: int, stage: Stage | None = None, length: int = 24) -> History:
     kinds += ["seek"] * 3 * ("seek" in features) + ["add"] * ("clients" in features) + ["switch"] * 2 * setup.has_standby
     kinds += ["edit"] * 2 * ("follow" in features)
     if "group" in features:
-        kinds += ["rotate", "restart", "inside", "inside", "inside"] * 2 + ["move"] * 2 * setup.has_standby
+        kinds += ["rotate", "restart"] * 2 + ["inside"] * 12 + ["move"] * 6 * setup.has_standby
     kinds += ["restart"] * 3 * (stage is not None and stage.ha is not None)
     steps = [("write", rng.getrandbits(30))] + [(rng.choice(kinds), rng.getrandbits(30)) for _ in range(rng.randint(4, length))]
     return History(setup, tuple(steps))
@@ -231,6 +234,12 @@ class FakeLog(Log):
             for copy in range(1 + setup.has_standby)
         ]  # fmt: skip
         self.tables = [{name: log.table(*name.split("."), COLUMNS) for name in TABLES} for log in self.logs]
+        self.start: str | canal.Position = "earliest"
+        if setup.has_standby:  # before the first GTID nothing tells where a cursor stands on the other server
+            gtid = self._gtid()
+            self.start = canal.Position(gtid=gtid or "")
+            for log in self.logs:
+                log.ddl("CREATE DATABASE s", "s", gtid=gtid)
         for log in self.logs[1:]:
             log.rotate()  # positions differ
 
@@ -263,8 +272,8 @@ class FakeLog(Log):
         self.tables.reverse()
 
     def source(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"source": self.logs[0], "start": "earliest"}
-        return found | ({"standby": self.logs[1], "standby_start": "earliest"} if len(self.logs) > 1 else {})
+        found: dict[str, Any] = {"source": self.logs[0], "start": self.start}
+        return found | ({"standby": self.logs[1], "standby_start": self.start} if len(self.logs) > 1 else {})
 
 
 class ServerLog(Log):
@@ -627,11 +636,7 @@ class World:
         reader = rng.choice(list(self.readers.values()))
         log = rng.choice(self.logs)
         if kind == "write":
-            for _ in range(rng.choice([1, 1, 3])):
-                if rng.random() < 0.1:
-                    log.rotate(rng)
-                self.now += rng.choice([0, 1]) * self.setup.has_clock
-                log.write(rng, self.ids)
+            self.write(log, rng, rng.choice([1, 1, 3]))
         elif kind == "get":
             self.get(reader, rng.choice([1, 1, 2, 5, 20, 1000]), 0.01, rng)
         elif kind == "ack":
@@ -640,8 +645,9 @@ class World:
             self.rollback(reader, rng)
         elif kind in ("restart", "kill"):
             self.restart(kill=kind == "kill")
-        elif kind == "inside":
-            if self.get(reader, rng.choice([1, 1, 2, 4]), 0.05):
+        elif kind == "inside":  # in all likelihood
+            self.write(log, rng, 4)
+            if self.get(reader, rng.choice([1, 2, 5, 9, 14]), 0.05):
                 self.ack(reader, len(reader.out))
             self.restart(kill=True)
         elif kind == "move":
@@ -667,6 +673,13 @@ class World:
             self.edit()
         elif kind != "switch":
             self.run_loop(kind, reader, rng.randint(1, 12), rng.choice([1, 3, 100]))
+
+    def write(self, log: Log, rng: random.Random, count: int) -> None:
+        for _ in range(count):
+            if rng.random() < (0.4 if "group" in self.setup.features else 0.1):
+                log.rotate(rng)
+            self.now += rng.choice([0, 1]) * self.setup.has_clock
+            log.write(rng, self.ids)
 
     def has_gtids(self) -> bool:
         """Whether each cursor has a GTID set, which tells where it stands in the log of another server."""
