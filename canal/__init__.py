@@ -67,7 +67,7 @@ if TYPE_CHECKING:  # __getattr__ imports these modules too
         testing as testing,
     )
     from canal.alarm import AlarmKind, AlarmMessage
-    from canal.changes.flat import FlatChange
+    from canal.changes.change import Change
     from canal.config import Group, InstanceConfig, Member
     from canal.errors import (
         AuthenticationError,
@@ -114,6 +114,7 @@ __all__ = [
     "AuthenticationError",
     "BatchError",
     "CanalError",
+    "Change",
     "ChangedRow",
     "ColumnSchema",
     "ConfigError",
@@ -126,7 +127,6 @@ __all__ = [
     "EventType",
     "FileHistory",
     "FileMeta",
-    "FlatChange",
     "Group",
     "Header",
     "Heartbeat",
@@ -176,7 +176,7 @@ _HOMES: Final[dict[str, str]] = {
     name: module
     for module, names in {
         "alarm": "AlarmKind AlarmMessage",
-        "changes.flat": "FlatChange",
+        "changes.change": "Change",
         "config": "Group InstanceConfig Member",
         "errors": (
             "AuthenticationError BatchError CanalError ConfigError ConnectionLostError CoordinationError CursorError "

@@ -15,7 +15,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from canal.changes.flat import FlatChange, flat
+from canal.changes.change import Change
+from canal.changes.flat import FlatReader
 from canal.config import InstanceConfig
 from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError
 from canal.instance.consume import Crew, Handling, Key, ParallelConsumer, Task
@@ -182,22 +183,23 @@ class AsyncInstance:
 
     async def changes(
         self, batch_size: int = 1000, linger: float = 0.0, *, statements: bool = False, client_id: int = CLIENT_ID
-    ) -> AsyncIterator[FlatChange]:
+    ) -> AsyncIterator[Change]:
         """As ``Instance.changes``, for ``async for``."""
+        reader = FlatReader()
         async for message in self.stream(batch_size, linger, client_id=client_id):
-            for change in flat(message, statements):
+            for change in reader.changes(message, statements):
                 yield change
 
     async def consume(
         self,
-        handler: Callable[[FlatChange], Awaitable[Any]],
+        handler: Callable[[Change], Awaitable[Any]],
         batch_size: int = 1000,
         linger: float = 0.0,
         *,
         workers: int,
         retries: int = 0,
         backoff: tuple[float, float] = (0.1, 30.0),
-        on_unfit: Callable[[FlatChange, Exception], Awaitable[Any]] | None = None,
+        on_unfit: Callable[[Change, Exception], Awaitable[Any]] | None = None,
         client_id: int = CLIENT_ID,
         key: str | Key = "primary key",
         in_flight: int = 10_000,

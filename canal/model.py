@@ -48,7 +48,7 @@ class EntryType(IntEnum):
 
 
 class EventType(IntEnum):
-    """What happened; names and numbers are canal's, but for READ."""
+    """What happened; names and numbers are canal's."""
 
     INSERT = 1
     UPDATE = 2
@@ -65,8 +65,6 @@ class EventType(IntEnum):
     XACOMMIT = 13
     XAROLLBACK = 14
     MHEARTBEAT = 15
-    READ = 16
-    """A row that was there before its changes were followed, read by ``canal.pipe(…, snapshot="initial")``; of no entry."""
 
 
 @cython.no_gc

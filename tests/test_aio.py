@@ -267,7 +267,7 @@ class Keyed:
         self.running: set[Any] = set()
         self.most = 0
 
-    async def handle(self, change: canal.FlatChange) -> None:
+    async def handle(self, change: canal.Change) -> None:
         assert change.after is not None
         assert change.key not in self.running
         number = change.after["n"]
@@ -316,7 +316,7 @@ def test_awaited_handlers_of_minimal_images_are_called_in_the_order_of_the_key()
         seen: list[Any] = []
         last = asyncio.Event()
 
-        async def handle(change: canal.FlatChange) -> None:
+        async def handle(change: canal.Change) -> None:
             if change.old_key == ("a",) and change.key == ("a",):
                 await last.wait()
             seen.append((change.op, change.old_key, change.key))
@@ -340,7 +340,7 @@ def test_a_consume_that_is_cancelled_leaves_no_handler_and_acks_what_was_done_wi
     keyed = Keyed()
 
     async def cancel() -> None:
-        async def handle(change: canal.FlatChange) -> None:
+        async def handle(change: canal.Change) -> None:
             if len(keyed.began) >= after:
                 following.cancel()
                 if after % 2:  # one that would never end
@@ -371,14 +371,14 @@ def test_an_awaited_handler_that_fails_is_tried_again_and_what_stays_unfit_is_gi
     tries: list[int] = []
     unfit: list[int] = []
 
-    async def handle(change: canal.FlatChange) -> None:
+    async def handle(change: canal.Change) -> None:
         if change.after is not None and change.after["n"] in (3, 9):
             tries.append(change.after["n"])
             if change.after["n"] == 9 or tries.count(3) < 3:
                 raise ValueError(change.after["n"])
         await keyed.handle(change)
 
-    async def give_away(change: canal.FlatChange, error: Exception) -> None:
+    async def give_away(change: canal.Change, error: Exception) -> None:
         await asyncio.sleep(0)
         unfit.append(error.args[0])
 
@@ -388,7 +388,7 @@ def test_an_awaited_handler_that_fails_is_tried_again_and_what_stays_unfit_is_gi
     assert sorted(keyed.seen) == [number for number in keyed.expected if number != 9]
     keyed.check_order(keyed.seen)
 
-    async def fail(change: canal.FlatChange) -> None:
+    async def fail(change: canal.Change) -> None:
         raise ValueError("for good")
 
     failing = Keyed(30)

@@ -4,8 +4,8 @@ Never writes anything, and knows no target.
 """
 
 from canal.changes.batch import ChangeBatch, Changes
-from canal.changes.change import Change, Origin, Table
+from canal.changes.change import Change, Op, Origin, Table
 from canal.changes.latest import TableState, latest
 from canal.changes.reading import Reader
 
-__all__ = ["Change", "ChangeBatch", "Changes", "Origin", "Reader", "Table", "TableState", "latest"]
+__all__ = ["Change", "ChangeBatch", "Changes", "Op", "Origin", "Reader", "Table", "TableState", "latest"]

@@ -5,6 +5,7 @@ Never decodes or writes anything.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +13,10 @@ from typing import Any, Final, Self
 
 import attrs
 
-from canal.model import ColumnNames, EventType, Row
+from canal.errors import StateError
+from canal.model import ColumnNames, Entry, EventType, Row
+from canal.position import Position
+from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema, column_from_text
 
 #: The column type of a value that no table of the source has, such as a transform may add.
@@ -20,6 +24,41 @@ _TYPES: Final[tuple[tuple[type, str], ...]] = (
     (bool, "bigint"), (int, "bigint"), (float, "double"), (Decimal, "decimal(65,30)"), (datetime, "datetime(6)"),
     (date, "date"), (timedelta, "time(6)"), (bytes, "longblob"),
 )  # fmt: skip
+
+
+class Op(enum.StrEnum):
+    """What a change does. The names are those of :class:`canal.EventType`, but for ``READ``."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    READ = "read"
+    """A row that was there before its changes were followed: ``after`` is the row, ``before`` is None."""
+    TRUNCATE = "truncate"
+    CREATE = "create"
+    ALTER = "alter"
+    ERASE = "erase"
+    """DROP TABLE, and DROP DATABASE."""
+    RENAME = "rename"
+    CINDEX = "cindex"
+    DINDEX = "dindex"
+    QUERY = "query"
+    """Another statement, or one that is not understood."""
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it is a change of a row; else it is a statement."""
+        return self in ROW_OPS
+
+
+#: What changes a row.
+ROW_OPS: Final = frozenset((Op.INSERT, Op.UPDATE, Op.DELETE, Op.READ))
+_OPS: Final = {event_type: Op[event_type.name] for event_type in EventType if event_type.name in Op.__members__}
+
+
+def op_of(event_type: EventType) -> Op:
+    """The operation of an entry with rows or a statement."""
+    return _OPS.get(event_type, Op.QUERY)
 
 
 @attrs.define(eq=False)
@@ -68,6 +107,9 @@ class Table:
     def origin(self) -> tuple[str, str]:
         """Its database and its own name at the source."""
         return self.database, self.own_name
+
+    def __str__(self) -> str:
+        return self.name
 
     def row(self, values: Mapping[str, Any]) -> Row:
         """A row of these values; columns that are not among them are NULL."""
@@ -139,6 +181,9 @@ class Origin:
     is_ddl: bool = False
     """Whether it is a statement that changes a schema."""
 
+    entry: Entry | None = attrs.field(default=None, repr=False)
+    """The entry of the Instance that has the changes; None of changes that were made otherwise."""
+
 
 @attrs.define(eq=False)
 class Change:
@@ -148,9 +193,8 @@ class Change:
     """
 
     table: Table
-    op: EventType
-    """INSERT, UPDATE, DELETE, READ (a row of a snapshot, as ``after``), TRUNCATE; any other one is a statement, which only logs
-    are given."""
+    op: Op
+    """It equals its text: ``change.op == "insert"``."""
 
     before: Row | None
     """None for an insert and a row of a snapshot, and for what is no change of a row."""
@@ -187,9 +231,40 @@ class Change:
         assert row is not None
         return row
 
-    def key(self, row: Row) -> tuple[Any, ...]:
+    @property
+    def key(self) -> tuple[Any, ...] | None:
+        """Values of the key columns, in the order of ``table.keys``: of the row as it is, of a deleted one as it was.
+
+        None of a statement, and where the table has no key or the log does not have all of it.
+        """
+        if self.after is None:
+            return self.old_key
+        key = self.key_of(self.after)
+        if ABSENT in key and self.before is not None:  # what a MINIMAL image leaves out did not change
+            key = tuple([old if new is ABSENT else new for new, old in zip(key, self.key_of(self.before))])
+        return key if key and ABSENT not in key else None
+
+    @property
+    def old_key(self) -> tuple[Any, ...] | None:
+        """As ``key``, of the row as it was: another key if an update has changed it. None of an insert."""
+        key = () if self.before is None else self.key_of(self.before)
+        return key if key and ABSENT not in key else None
+
+    def key_of(self, row: Row) -> tuple[Any, ...]:
         """The values of the key columns in a row of the table."""
         return tuple([row[name] for name in self.table.keys])
+
+    @property
+    def entry(self) -> Entry:
+        """The entry of the Instance that has the change; ``entry.header`` has its time and GTID."""
+        if self.origin.entry is None:
+            raise StateError("the change is of no entry of an Instance")
+        return self.origin.entry
+
+    @property
+    def position(self) -> Position:
+        """Where to resume when everything up to and including this change is done."""
+        return self.entry.position_at(self.ord + 1) if self.statement is None else self.entry.position
 
     def evolve(self, *, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None, **fields: Any) -> Self:
         """This change with other rows or other fields; a row or field that is not given stays.

@@ -1,74 +1,42 @@
-"""Flat iteration: one changed row after the other, each with its table, its key and the position behind it.
+"""Changes of an Instance one after the other, acked when the loop comes round.
 
-Never keeps a row, and never acks one that was not looped over: see ``Instance.changes``.
+Never keeps a change, and never acks one that was not looped over: see ``Instance.changes``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Self
 
-import attrs
-
+from canal.changes.change import Change
+from canal.changes.reading import Reader
 from canal.changes.unlogged import lost, touched
 from canal.errors import CanalError, UnloggedChangeError
-from canal.model import Entry, EntryType, EventType, Message, Row
-from canal.position import Position
+from canal.model import Entry, EntryType, Message
 
 if TYPE_CHECKING:
     from canal.instance.stream import Stream
 
-Op = Literal["insert", "update", "delete", "statement"]
-_OPS: Final[dict[EventType, Op]] = {EventType.INSERT: "insert", EventType.UPDATE: "update", EventType.DELETE: "delete"}
 
+class FlatReader:
+    """Reads the changes of messages; of one stream, in its order."""
 
-@attrs.frozen
-class FlatChange:
-    """One changed row, or one statement."""
+    def __init__(self) -> None:
+        self._reader = Reader(is_log=True, json_text=False)
 
-    schema: str
-    table: str
-    """Of a statement the first one that it names; "" where it names none."""
+    def changes(self, message: Message, statements: bool = False) -> Iterator[Change]:
+        """Return the changes of a message in their order, with its statements if ``statements`` is true.
 
-    op: Op
-    before: Row | None
-    """The row as it was; None of an insert and of a statement."""
-
-    after: Row | None
-    """The row as it is; None of a delete and of a statement."""
-
-    key: tuple[Any, ...] | None
-    """Values of the primary key, in the order of the table: of the row as it is, of a deleted one as it was. None where the
-    table has no primary key, or not all of it is delivered or logged."""
-
-    position: Position
-    """Where to resume when everything up to and including this change is done."""
-
-    entry: Entry = attrs.field(repr=False, eq=False)
-    """What it is of: ``entry.header`` tells time and GTID, ``entry.row_change.sql`` the text of a statement."""
-
-    @property
-    def old_key(self) -> tuple[Any, ...] | None:
-        """The key of the row as it was: another one where an update has changed it. None of an insert."""
-        return None if self.before is None else self.before.key
-
-
-def flat(message: Message, statements: bool = False) -> Iterator[FlatChange]:
-    """Return the changes of a message in their order, with its statements if ``statements`` is true.
-
-    Raises:
-        UnloggedChangeError: without ``statements``, at a statement that changed rows that are not in the log.
-    """
-    for entry in message.entries:
-        if entry.entry_type is not EntryType.ROWDATA:
-            continue
-        if entry.table is not None:
-            yield from _rows(entry)
-        elif statements:
-            header = entry.header
-            yield FlatChange(header.schema, header.table, "statement", None, None, None, entry.position, entry)
-        else:
-            refuse_unlogged(entry)
+        Raises:
+            UnloggedChangeError: without ``statements``, at a statement that changed rows that are not in the log.
+        """
+        reader = self._reader
+        for entry in message.entries:
+            if entry.table is None and not statements and entry.entry_type is EntryType.ROWDATA:
+                refuse_unlogged(entry)
+            else:
+                yield from reader.changes(entry)
+        reader.forget(reader.mark())
 
 
 def refuse_unlogged(entry: Entry) -> None:
@@ -77,33 +45,24 @@ def refuse_unlogged(entry: Entry) -> None:
     if what:
         raise UnloggedChangeError(
             what, position=f"{entry.transaction.journal}:{entry.offset}",
-            remedy="Give statements=True: the statement then comes as a change with the op \"statement\", and its text in "
-            "change.entry.row_change.sql. Do to your copy of the table what it did, or ignore it.",
+            remedy="Give statements=True: the statement then comes as a change with its text in change.sql. Do to your copy of "
+            "the table what it did, or ignore it.",
         )  # fmt: skip
 
 
-def _rows(entry: Entry) -> Iterator[FlatChange]:
-    header, op = entry.header, _OPS[entry.event_type]
-    first, selected = entry.first_row + entry.skip_rows, entry.selected
-    for number, row in enumerate(entry.rows):
-        done = first + 1 + (number if selected is None else selected[number])
-        yield FlatChange(
-            header.schema, header.table, op, row.before, row.after, row.key, entry.position_at(done), entry
-        )  # fmt: skip
-
-
-class Changes(Iterator[FlatChange]):
+class Changes(Iterator[Change]):
     """The iterator of ``Instance.changes``."""
 
     def __init__(self, stream: Stream, statements: bool) -> None:
         self._stream = stream
         self._statements = statements
-        self._left: Iterator[FlatChange] = iter(())
+        self._reader = FlatReader()
+        self._left: Iterator[Change] = iter(())
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> FlatChange:
+    def __next__(self) -> Change:
         while True:
             try:
                 change = next(self._left, None)
@@ -112,7 +71,7 @@ class Changes(Iterator[FlatChange]):
                 raise
             if change is not None:
                 return change
-            self._left = flat(next(self._stream), self._statements)
+            self._left = self._reader.changes(next(self._stream), self._statements)
 
     def close(self) -> None:
         """Roll back the message in hand; the next get hands it out again."""

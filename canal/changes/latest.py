@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import attrs
 
 from canal.changes.batch import ChangeBatch, Changes
-from canal.changes.change import Change, Table
+from canal.changes.change import Change, Op, Table
 from canal.errors import ConfigError, UnfitChangeError
-from canal.model import EventType, Row
+from canal.model import Row
 from canal.rows.values import ABSENT, PartialJson
 from canal.schema import TYPE_CODES
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 #: Codes of the types that NOBLOB images leave out where they did not change.
 _LARGE: Final = frozenset(TYPE_CODES[name] for name in ("blob", "geometry", "json", "vector"))
-#: Of which the row was not there before.
-_NEW: Final = (EventType.INSERT, EventType.READ)
 
 Key: TypeAlias = tuple[Any, ...]
 Values: TypeAlias = tuple[Any, ...]
@@ -113,7 +111,7 @@ class TableState:
         if self._by_key is None:
             self._by_key = {}
             for change in self.changes:
-                keys = [change.key(row) for row in (change.before, change.after) if row is not None]
+                keys = [change.key_of(row) for row in (change.before, change.after) if row is not None]
                 for one in dict.fromkeys(keys):
                     self._by_key.setdefault(one, []).append(change)
         return tuple(self._by_key.get(key, ()))
@@ -222,11 +220,11 @@ class _Fold:
         return self._state
 
     def _take(self, change: Change) -> None:
-        if change.op is EventType.TRUNCATE:
+        if change.op is Op.TRUNCATE:
             self._empty(change.table.merge)
-        elif change.op in _NEW:
+        elif change.before is None:
             self._put(self._key(change, change.row), self._whole(change, self._row(change, change.row), None), is_new=True)
-        elif change.op is EventType.DELETE:
+        elif change.op is Op.DELETE:
             self._put(self._key(change, change.row), None)
         else:
             self._update(change)
@@ -256,7 +254,7 @@ class _Fold:
             if before is None or after is None:
                 continue
             lacks = self._not_carried is ABSENT and -1 in self._numbers.get(change.table, ())
-            if ABSENT in after.values() or (lacks and change.key(before) != change.key(after)):
+            if ABSENT in after.values() or (lacks and change.key_of(before) != change.key_of(after)):
                 with contextlib.suppress(UnfitChangeError):  # it is raised again where the change is taken
                     found.append(self._key(change, before))
         return list(dict.fromkeys(found))
@@ -317,7 +315,7 @@ class _Fold:
                 "Name columns that tell them apart by canal.Rule(keys=…), or let a log of changes be the target. "
                 "Where a rule made the row, it must have the columns of the key.",
             )  # fmt: skip
-        return self._checked(change, change.key(row))
+        return self._checked(change, change.key_of(row))
 
     def _checked(self, change: Change, key: Key) -> Key:
         if None in key or ABSENT in key:
@@ -343,7 +341,7 @@ class _Fold:
             column = self._table.columns[lacking[0]]
             if not column.logged:
                 raise self._unlogged(change, [column.name])
-            what = "an insert does not hold" if change.op in _NEW else "a row that the target does not have lacks"
+            what = "an insert does not hold" if change.before is None else "a row that the target does not have lacks"
             raise self._unfit(
                 change, f"{what} the column {column.name} of {change.table.source}, whose value is not logged",
                 "Set binlog_row_image=FULL at the source.",

@@ -12,7 +12,7 @@ from typing import Final
 
 from canal._util.bounded import Recent
 from canal.changes.alters import altered, changed_values
-from canal.changes.change import Change, Origin, Table
+from canal.changes.change import Change, Op, Origin, Table, op_of
 from canal.changes.unlogged import altered_by, statement_of, touched, unlogged
 from canal.errors import ConfigError, UnloggedChangeError
 from canal.model import ChangedRow, Entry, EntryType, EventType, Row, decode_rows
@@ -108,7 +108,7 @@ class Reader:
         rows = decode_rows(entry, self._json_text)
         if self._json_text and entry.table is not None and not entry.table.decoder.json_text:
             rows = _with_json(rows, table)
-        origin, op = _origin(entry), entry.event_type
+        origin, op = _origin(entry), op_of(entry.event_type)
         return [Change(table, op, row.before, row.after, origin, n) for n, row in zip(row_numbers(entry), rows)]
 
     def _table(
@@ -158,13 +158,13 @@ class Reader:
     def _statement(self, entry: Entry) -> Iterator[Change]:
         if self._is_log:
             header = entry.header
-            yield self._change(entry, (header.schema, header.table), entry.event_type)
+            yield self._change(entry, (header.schema, header.table), op_of(entry.event_type))
             return
         for schema, table in touched(entry, self._accepts, [known for known, _ in self._tables.values()]):
             name = schema, table
             what = unlogged(entry, schema, table)
             if what and entry.event_type is EventType.TRUNCATE and not statement_of(entry).doubtful:
-                yield self._change(entry, name, EventType.TRUNCATE)
+                yield self._change(entry, name, Op.TRUNCATE)
                 self._set_empty(schema, table)
             elif what := what or self._altered(entry, schema, table):
                 self._refuse(what, _position(entry))
@@ -190,9 +190,10 @@ class Reader:
         if is_sure:
             self._set(name, (TableSchema(schema, table, ()), _bare(name)))
 
-    def _change(self, entry: Entry, name: _Name, op: EventType) -> Change:
+    def _change(self, entry: Entry, name: _Name, op: Op) -> Change:
         known = self._tables.get(name)
         table = known[1] if known is not None else _bare(name)
+        op = Op.QUERY if op.is_row else op  # the text of an INSERT, UPDATE or DELETE
         sql = (entry.row_change.sql or "").encode("utf-8", "backslashreplace").decode("utf-8")
         return Change(table, op, None, None, _origin(entry), entry.first_row, sql=sql, statement=entry.header.ordinal)
 
@@ -257,4 +258,5 @@ def _origin(entry: Entry) -> Origin:
     return Origin(
         gtid or f"{transaction.journal}:{transaction.offset}", _position(entry), header.execute_time, gtid, entry.server_id,
         transaction.thread_id, transaction.xid, entry.first_row, transaction.row_count if transaction.end else 0, entry.is_ddl,
+        entry,
     )  # fmt: skip

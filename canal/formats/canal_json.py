@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-from canal.changes.change import Change
+from canal.changes.change import Change, Op
 from canal.formats.columns import canal_columns
-from canal.formats.encoder import ROWS, Encoded, TextEncoder, names
+from canal.formats.encoder import Encoded, TextEncoder, names
 from canal.formats.text import dumps
-from canal.model import Entry, EntryType, EventType, Message, RowData
+from canal.model import Entry, EntryType, Message, RowData
+
+_ROWS: Final = ("INSERT", "UPDATE", "DELETE")
 
 
 def to_canal_json(
@@ -43,9 +45,9 @@ def to_canal_json(
 def flat_message(entry: Entry, *, batch_id: int, now: int) -> dict[str, Any]:
     """The FlatMessage of a ROWDATA entry as a dict, its keys in alphabetical order."""
     header, change = entry.header, entry.row_change
-    rows = [] if change.is_ddl or entry.event_type not in ROWS else change.row_datas
+    rows = [] if change.is_ddl or entry.event_type.name not in _ROWS else change.row_datas
     return _document(
-        entry.event_type, rows, database=header.schema, table=header.table, es=header.execute_time, gtid=header.gtid,
+        entry.event_type.name, rows, database=header.schema, table=header.table, es=header.execute_time, gtid=header.gtid,
         id=batch_id, isDdl=change.is_ddl, sql=change.sql, ts=now,
     )  # fmt: skip
 
@@ -65,34 +67,34 @@ class CanalJson(TextEncoder):
     def messages(self, change: Change) -> Sequence[Encoded]:
         database, table = names(change)
         rows = []
-        if change.op in ROWS:
+        if change.op.is_row:
             before, after = (None if row is None else row.values() for row in (change.before, change.after))
             rows = [RowData(*canal_columns(change.table.columns, before, after))]
-        op = EventType.INSERT if change.op is EventType.READ else change.op  # canal's readers know no other type of a new row
+        op = Op.INSERT if change.op is Op.READ else change.op  # canal's readers know no other type of a new row
         document = _document(
-            op, rows, database=database, table=table, es=change.origin.ts, gtid=change.origin.gtid, id=-1,
+            op.name, rows, database=database, table=table, es=change.origin.ts, gtid=change.origin.gtid, id=-1,
             isDdl=change.origin.is_ddl, sql=change.sql, ts=self.clock() // 1_000_000,
         )  # fmt: skip
         key = {name: document["data"][0].get(name) for name in change.table.keys} if rows and change.table.keys else None
         return (Encoded(None if key is None else dumps(key).encode(), dumps(document).encode()),)
 
 
-def _document(event_type: EventType, rows: Sequence[RowData], **members: Any) -> dict[str, Any]:
+def _document(name: str, rows: Sequence[RowData], **members: Any) -> dict[str, Any]:
     """A FlatMessage, its members in alphabetical order."""
     data: list[dict[str, str | None]] = []
     old: list[dict[str, str | None]] = []
     sql_type: dict[str, int] = {}
     mysql_type: dict[str, str] = {}
     for row in rows:
-        columns = row.before_columns if event_type == EventType.DELETE else row.after_columns
+        columns = row.before_columns if name == "DELETE" else row.after_columns
         data.append({column.name: column.value for column in columns})
         sql_type.update((column.name, column.sql_type) for column in columns)
         mysql_type.update((column.name, column.mysql_type) for column in columns)
-        if event_type == EventType.UPDATE:
+        if name == "UPDATE":
             old.append(_old_values(row))
     members |= {
-        "data": data or None, "mysqlType": mysql_type or None, "old": old or None, "pkNames": _key_names(rows, event_type),
-        "sqlType": sql_type or None, "type": event_type.name,
+        "data": data or None, "mysqlType": mysql_type or None, "old": old or None, "pkNames": _key_names(rows, name),
+        "sqlType": sql_type or None, "type": name,
     }  # fmt: skip
     return {name: members[name] for name in sorted(members)}
 
@@ -103,9 +105,9 @@ def _old_values(row: RowData) -> dict[str, str | None]:
     return {column.name: column.value for column in row.before_columns if column.name in updated}
 
 
-def _key_names(rows: Sequence[RowData], event_type: EventType) -> list[str] | None:
+def _key_names(rows: Sequence[RowData], name: str) -> list[str] | None:
     """The primary key's columns, from the first row."""
     if not rows:
         return None
-    columns = rows[0].before_columns if event_type == EventType.DELETE else rows[0].after_columns
+    columns = rows[0].before_columns if name == "DELETE" else rows[0].after_columns
     return [column.name for column in columns if column.is_key] or None

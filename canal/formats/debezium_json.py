@@ -18,16 +18,14 @@ from typing import Any, Final, Literal
 import attrs
 
 from canal._util.bounded import Recent
-from canal.changes.change import Change, Table
+from canal.changes.change import Change, Op, Table
 from canal.errors import ConfigError
 from canal.formats.debezium_types import Field, Modes, Schema, field
 from canal.formats.encoder import Encoded, TextEncoder, names, split, unfit
 from canal.formats.text import dumps
-from canal.model import EventType, Row
+from canal.model import Row
 
-_OPS: Final = {
-    EventType.INSERT: "c", EventType.UPDATE: "u", EventType.DELETE: "d", EventType.TRUNCATE: "t", EventType.READ: "r",
-}  # fmt: skip
+_OPS: Final = {Op.INSERT: "c", Op.READ: "r", Op.UPDATE: "u", Op.DELETE: "d", Op.TRUNCATE: "t"}
 _CHOICES: Final = {
     "decimals": ("precise", "double", "string"),
     "times": ("adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
@@ -130,12 +128,12 @@ class DebeziumEvents:
         except ValueError as error:
             unfit(change, f"Debezium's form has nothing for it: {error}", "Park it, or choose another mode or format.")
         old, new = (_key(change, row) for row in (before, after))
-        if change.op is EventType.UPDATE and old != new:
+        if change.op is Op.UPDATE and old != new:
             assert old is not None
             assert new is not None
             gone = self._removed(shape, change, old, before, ("__debezium.newkey", new))
             return (*gone, Event(shape, new, self._value(change, "c", None, after), ("__debezium.oldkey", old)))
-        if change.op is EventType.DELETE:
+        if change.op is Op.DELETE:
             return self._removed(shape, change, old, before, None)
         return (Event(shape, new, self._value(change, _OPS[change.op], before, after)),)
 
@@ -164,7 +162,7 @@ class DebeziumEvents:
         journal, offset = split(origin.position)
         source = {
             "version": _version(), "connector": self.connector, "name": self.prefix, "ts_ms": origin.ts,
-            "snapshot": "incremental" if change.op is EventType.READ else "false",
+            "snapshot": "incremental" if change.op is Op.READ else "false",
             "db": database, "sequence": None, "ts_us": origin.ts * 1000, "ts_ns": origin.ts * 1_000_000, "table": table,
             "server_id": origin.server_id, "gtid": origin.gtid or None, "file": journal, "pos": offset,
             "row": change.ord - origin.first, "thread": origin.thread_id or None, "query": None,

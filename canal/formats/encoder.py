@@ -12,9 +12,6 @@ import attrs
 
 from canal.changes.change import Change
 from canal.errors import UnfitChangeError
-from canal.model import EventType
-
-ROWS = (EventType.INSERT, EventType.UPDATE, EventType.DELETE, EventType.READ)
 
 
 @attrs.frozen

@@ -16,12 +16,12 @@ import attrs
 
 from canal._util.bounded import Recent
 from canal.binlog import type_codes as codes
-from canal.changes.change import Change, Table
+from canal.changes.change import Change, Op, Table
 from canal.formats.columns import column_text, float32_text, float_text, type_code
-from canal.formats.encoder import ROWS, Encoded, TextEncoder, names, unfit
+from canal.formats.encoder import Encoded, TextEncoder, names, unfit
 from canal.formats.text import dumps
 from canal.formats.texts import document_text
-from canal.model import EventType, Row
+from canal.model import Row
 from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, PartialJson
 from canal.schema import ColumnSchema
 
@@ -59,12 +59,12 @@ class MaxwellJson(TextEncoder):
     _plans: Recent[str, tuple[Table, _Plan]] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
 
     def messages(self, change: Change) -> Sequence[Encoded]:
-        if change.op not in ROWS:
+        if not change.op.is_row:
             return ()
         plan = self._plan(change.table)
         try:
             rows = plan.texts(change.row)
-            old = {} if change.op is not EventType.UPDATE else plan.texts(change.before)
+            old = {} if change.op is not Op.UPDATE else plan.texts(change.before)
         except ValueError as error:
             unfit(change, f"Maxwell's form has nothing for it: {error}", "Park it, or choose another format.")
         database, table = names(change)
@@ -75,7 +75,7 @@ class MaxwellJson(TextEncoder):
         if self.primary_key_columns:
             members.append(f'"primary_key_columns":{dumps(list(change.table.keys))}')
         members.append(f'"data":{self._object(rows)}')
-        if change.op is EventType.UPDATE:
+        if change.op is Op.UPDATE:
             members.append(f'"old":{self._object({name: text for name, text in old.items() if rows.get(name) != text}, True)}')
         key = f'{{"database":{dumps(database)},"table":{dumps(table)}'
         key += "".join(f",{dumps(f'pk.{name.lower()}')}:{text}" for name, text in keys) + "}"
@@ -89,7 +89,7 @@ class MaxwellJson(TextEncoder):
 
     def _head(self, change: Change, database: str, table: str) -> list[tuple[str, Any]]:
         origin = change.origin
-        op = "bootstrap-insert" if change.op is EventType.READ else change.op.name.lower()
+        op = "bootstrap-insert" if change.op is Op.READ else change.op
         found: list[tuple[str, Any]] = [
             ("database", database), ("table", table), ("type", op), ("ts", origin.ts // 1000),
         ]  # fmt: skip

@@ -15,12 +15,12 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from canal.changes.change import Change
+from canal.changes.change import Change, Op
 from canal.errors import ConfigError
-from canal.formats.encoder import ROWS, unfit
+from canal.formats.encoder import unfit
 from canal.formats.text import dumps
 from canal.formats.texts import TEXTS
-from canal.model import EventType, Row
+from canal.model import Row
 from canal.rows.values import ABSENT, ZeroDate
 
 _PARTS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -61,9 +61,9 @@ class TransferForm:
 
     def message(self, change: Change) -> str:
         """The message of a changed row."""
-        action = "insert" if change.op is EventType.READ else change.op.name.lower()  # as its "-stock" writes rows
+        action = "insert" if change.op is Op.READ else change.op  # as its "-stock" writes rows
         members = [f'"action":"{action}"', f'"timestamp":{change.origin.ts // 1000}']
-        if self.reserve_raw_data and change.op is EventType.UPDATE and change.before is not None:
+        if self.reserve_raw_data and change.op is Op.UPDATE and change.before is not None:
             members.append(f'"raw":{self._object(change.before)}')
         content = self._object(change.row) if self.encoder == "json" else dumps(self._commas(change.row))
         return "{" + ",".join([*members, f'"date":{content}']) + "}"
@@ -119,6 +119,6 @@ class TransferJson:
         form = self.form(change.table.source)
         if form is None:
             return ""
-        if change.op is EventType.TRUNCATE:
+        if change.op is Op.TRUNCATE:
             unfit(change, "go-mysql-transfer has no message for TRUNCATE", "Empty what consumers hold, or park it by on_unfit.")
-        return form.message(change) if change.op in ROWS else ""
+        return form.message(change) if change.op.is_row else ""

@@ -18,7 +18,8 @@ import attrs
 
 from canal._util.bounded import Recent
 from canal._util.option_checks import check_callable
-from canal.changes.flat import FlatChange, flat, refuse_unlogged
+from canal.changes.change import Change
+from canal.changes.flat import FlatReader, refuse_unlogged
 from canal.changes.keys import KeyRules
 from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
 from canal.model import Message, TableMap
@@ -31,7 +32,7 @@ log = logging.getLogger("canal")
 #: Seconds of one wait for a message: while changes are under way, so that batches are acked soon, and else.
 _BUSY, _IDLE = 0.05, 1.0
 
-Key = Callable[[FlatChange], Hashable | None]
+Key = Callable[[Change], Hashable | None]
 
 
 class PrimaryKeys:
@@ -40,13 +41,13 @@ class PrimaryKeys:
     def __init__(self) -> None:
         self._rules: Recent[tuple[str, str], tuple[TableMap, KeyRules]] = Recent()
 
-    def order(self, change: FlatChange) -> tuple[Sequence[Hashable], Hashable | None]:
+    def order(self, change: Change) -> tuple[Sequence[Hashable], Hashable | None]:
         """Return the keys that the change has to itself, and the one that it shares with changes of other keys.
 
         The first are its primary key and the one before an update of the key. Both are the table if the table has no primary key,
         if the source may call the key equal to any other one, and once if columns of the key have changed.
         """
-        name, table = (change.schema, change.table), change.entry.table
+        name, table = change.table.origin, change.entry.table
         if table is None or change.key is None:
             return (name,), None
         found = self._rules.get(name)
@@ -77,7 +78,7 @@ class Batch:
 class Task:
     """A change to be handled once those before it with one of its keys are done."""
 
-    change: FlatChange
+    change: Change
     batch: Batch
     keys: Sequence[Hashable]
     shared: Hashable | None = None
@@ -149,8 +150,8 @@ class Handling:
     """
 
     def __init__(
-        self, handler: Callable[[FlatChange], Any], retries: int, backoff: tuple[float, float],
-        on_unfit: Callable[[FlatChange, Exception], Any] | None,
+        self, handler: Callable[[Change], Any], retries: int, backoff: tuple[float, float],
+        on_unfit: Callable[[Change, Exception], Any] | None,
     ) -> None:  # fmt: skip
         check_callable(handler, "handler")
         self.handler = handler
@@ -298,7 +299,7 @@ class ParallelConsumer:
         if in_flight < 1:
             raise ConfigError(f"in_flight must be at least 1, not {in_flight!r}")
         if key != "primary key" and not callable(key):
-            raise ConfigError(f'key is "primary key" or a function of a canal.FlatChange, not {key!r}')
+            raise ConfigError(f'key is "primary key" or a function of a canal.Change, not {key!r}')
         self._instance = instance
         self._key = key
         self._primary_keys = PrimaryKeys()
@@ -308,6 +309,7 @@ class ParallelConsumer:
         self._client_id = client_id
         self._batches: deque[Batch] = deque()
         self._idle = idle
+        self._reader = FlatReader()
         self._is_cancelled = False
         self._new_crew = new_crew
         self._crew = new_crew()
@@ -368,11 +370,11 @@ class ParallelConsumer:
                 crew.wait(_IDLE)
 
     def _hand_out(self, message: Message) -> None:
-        changes = list(flat(message, statements=True))
+        changes = list(self._reader.changes(message, statements=True))
         batch = Batch(message.id, len(changes), len(changes))
         self._batches.append(batch)
         for change in changes:
-            if change.op != "statement":
+            if change.op.is_row:
                 self._crew.add(Task(change, batch, *self._keys(change)))
                 continue
             self._wait_all()  # it may have given a table other keys, or another name
@@ -383,7 +385,7 @@ class ParallelConsumer:
             self._crew.add(Task(change, batch, ()))
             self._wait_all()
 
-    def _keys(self, change: FlatChange) -> tuple[Sequence[Hashable], Hashable | None]:
+    def _keys(self, change: Change) -> tuple[Sequence[Hashable], Hashable | None]:
         if not callable(self._key):
             return self._primary_keys.order(change)
         key = self._key(change)

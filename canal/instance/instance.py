@@ -18,7 +18,8 @@ from canal._util.lifecycle import Life, Steps
 from canal._util.ownership import claim
 from canal._util.threads import as_own
 from canal.alarm import Alarm, AlarmDesk, AlarmKind, log_alarm
-from canal.changes.flat import Changes, FlatChange
+from canal.changes.change import Change
+from canal.changes.flat import Changes
 from canal.config import InstanceConfig, check_shared, check_start
 from canal.errors import (
     CanalError,
@@ -694,11 +695,11 @@ class Instance:
     def changes(
         self, batch_size: int = 1000, linger: float = 0.0, *, statements: bool = False, client_id: int = CLIENT_ID,
         poll: float = 1.0,
-    ) -> Iterator[FlatChange]:  # fmt: skip
-        """Changed rows one after the other, as :class:`canal.FlatChange`: schema, table, op, before, after, key, position.
+    ) -> Iterator[Change]:  # fmt: skip
+        """Changed rows one after the other, as :class:`canal.Change`: table, op, before, after, key, position.
 
         Their message is acked when the loop comes round behind its last one; when the loop is left, all of it comes again. With
-        ``statements`` statements come too, with the op "statement". Else as ``stream``.
+        ``statements`` statements come too: ``change.op.is_row`` tells them from rows. Else as ``stream``.
 
         Raises:
             UnloggedChangeError: without ``statements``, at a statement that changed rows of a table that are not in the log, such
@@ -728,7 +729,7 @@ class Instance:
         then is given to ``on_unfit(message, error)``, and acked when that returns; without it the exception is raised, as is
         one of the library's own, at once.
 
-        With ``workers`` so many threads call ``handler`` with one :class:`canal.FlatChange` each (and ``on_unfit`` too):
+        With ``workers`` so many threads call ``handler`` with one :class:`canal.Change` each (and ``on_unfit`` too):
         those of one key one after the other in the order of the source, others at the same time. ``key`` is the "primary key"
         (an update that changes it is behind the changes of both; a table without one is one key), or a function that gives what
         to order a change by (None: by nothing). A change that fails is tried again by itself, and only those of its key wait. A

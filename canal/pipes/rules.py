@@ -6,20 +6,18 @@ Never looks at a clock, a file or a connection: a rule that is applied twice to 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from canal._util.bounded import Recent
 from canal._util.option_names import checks_names
-from canal.changes.change import Change, Table, qualified, split
+from canal.changes.change import ROW_OPS, Change, Op, Table, qualified, split
 from canal.errors import CanalError, ConfigError, HookError, UnfitChangeError, UnloggedChangeError
 from canal.filter import TableFilter
-from canal.model import ColumnNames, EventType, Row
+from canal.model import ColumnNames, Row
 from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema, column_from_text
-
-_ROWS: Final = (EventType.INSERT, EventType.UPDATE, EventType.DELETE, EventType.READ)
 
 
 def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -151,7 +149,7 @@ class Rules:
         if plan is None:
             return (change,)
         try:
-            if change.op in _ROWS:
+            if change.op in ROW_OPS:
                 return plan.apply(change)
             return self._statement(change, plan)
         except UnfitChangeError as error:
@@ -176,7 +174,7 @@ class Rules:
         return "" if rule is not None and callable(rule.to) else ".".join(table.path if rule is None else rule.path(table))
 
     def _statement(self, change: Change, plan: _Plan) -> Iterable[Change]:
-        if change.op is EventType.TRUNCATE and not self._is_log and callable(plan.rule.to):
+        if change.op is Op.TRUNCATE and not self._is_log and callable(plan.rule.to):
             if change.origin.position in self._acknowledged:
                 return ()
             raise UnloggedChangeError(
@@ -288,8 +286,8 @@ class _Plan:
             after = after if now is not None and rule.where(_seen(now, was)) else None
             if before is None and after is None:
                 return ()
-            op = EventType.DELETE if after is None else EventType.INSERT if before is None and op is EventType.UPDATE else op
-        is_new = change.op in (EventType.INSERT, EventType.READ)
+            op = Op.DELETE if after is None else Op.INSERT if before is None and op is Op.UPDATE else op
+        is_new = change.before is None
         made = Change(
             self.table, op, self._row(before), self._row(after, change.before, is_new=is_new), change.origin, change.ord
         )
@@ -312,8 +310,8 @@ class _Plan:
             change.table = new
             return (change,)
         return (
-            attrs.evolve(change, table=old, op=EventType.DELETE, after=None),
-            attrs.evolve(change, table=new, op=EventType.INSERT, before=None, after=Row(now.values(), self.table.names)),
+            attrs.evolve(change, table=old, op=Op.DELETE, after=None),
+            attrs.evolve(change, table=new, op=Op.INSERT, before=None, after=Row(now.values(), self.table.names)),
         )
 
     def _named(self, name: str) -> Table:

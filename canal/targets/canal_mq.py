@@ -17,7 +17,6 @@ from canal.errors import ConfigError
 from canal.filter import TableFilter
 from canal.formats.change_json import key_json
 from canal.formats.columns import column_text
-from canal.formats.encoder import ROWS
 from canal.model import Row
 from canal.schema import ColumnSchema
 from canal.targets.messages import image, known
@@ -196,7 +195,7 @@ class CanalMQ:
         _, count, hashed = self._route(change.table)
         if not self._hashes:
             return self.partition
-        if hashed is None or change.op not in ROWS:
+        if hashed is None or not change.op.is_row:
             return 0
         if hashed.columns is None:
             return abs(java_hash(change.table.own_name)) % count

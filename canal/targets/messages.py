@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from canal.changes import Change, Table
+from canal.changes import Change, Op, Table
 from canal.errors import CanalError, ConfigError, UnfitChangeError
 from canal.formats.change_json import key_json
-from canal.model import EventType, Row
+from canal.model import Row
 from canal.rows.values import ABSENT, PartialJson
 
 Text: TypeAlias = str | bytes
@@ -107,8 +107,8 @@ def halves(change: Change, key: Key) -> Iterator[tuple[Change, bytes | None]]:
             remedy="Set binlog_row_image=FULL and no PARTIAL_JSON at the source, or park it by on_unfit.",
         )  # fmt: skip
     # A part below 0 is of no transform, so the ids of both are their own.
-    yield attrs.evolve(change, op=EventType.DELETE, after=None, part=~change.part), old
-    yield attrs.evolve(change, op=EventType.INSERT, before=None), new
+    yield attrs.evolve(change, op=Op.DELETE, after=None, part=~change.part), old
+    yield attrs.evolve(change, op=Op.INSERT, before=None), new
 
 
 def _filled(change: Change, row: Row, other: Row) -> Row:

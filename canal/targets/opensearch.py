@@ -425,7 +425,7 @@ def _ids_of(state: TableState) -> Iterator[str]:
         for row in (change.before, change.after):
             if row is not None:
                 with suppress(ValueError):  # no document has such a key
-                    yield _id(change.key(row))
+                    yield _id(change.key_of(row))
 
 
 def _meta(index: str, name: str, version: int) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from canal.changes.change import Change, Table
+from canal.changes.change import Change, Op, Table
 from canal.changes.latest import Key, TableState, Values, latest
 from canal.errors import TargetConflictError, UnfitChangeError
-from canal.model import EventType
 from canal.targets.names import Names, Naming
 from canal.targets.protocol import Progress
 
@@ -95,7 +94,7 @@ class StateWork(_Writer[TableState]):
             for table in state.tables:
                 self.names.claim(table)
             if state.emptied and not self.empties_parts:
-                emptied = tuple([one for one in state.changes if one.op is EventType.TRUNCATE])
+                emptied = tuple([one for one in state.changes if one.op is Op.TRUNCATE])
                 raise UnfitChangeError(
                     f"one of the tables that are brought together in {state.table.name} was emptied by TRUNCATE, and this target"
                     " cannot empty a part of a table", position=emptied[0].origin.position, changes=emptied,

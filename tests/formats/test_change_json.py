@@ -10,10 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canal.changes import Change, Origin, Table
+from canal.changes import Change, Op, Origin, Table
 from canal.formats.change_json import document, key_json, line
 from canal.formats.texts import document_member
-from canal.model import EventType
 from canal.rows.values import ABSENT, InvalidText
 from canal.schema import column_from_text
 
@@ -38,7 +37,7 @@ def changes(draw: st.DrawFn) -> Change:
         draw(st.none() | st.fixed_dictionaries(dict.fromkeys(names, VALUES)).map(table.row)) for _ in range(2)
     )
     origin = Origin(draw(st.text()), draw(st.text()), draw(st.integers(0, 1 << 50)))
-    op = draw(st.sampled_from([EventType.INSERT, EventType.UPDATE, EventType.TRUNCATE]))
+    op = draw(st.sampled_from([Op.INSERT, Op.UPDATE, Op.TRUNCATE]))
     return Change(table, op, before, after, origin, draw(st.integers(0, 9)), sql=draw(st.text()), error=draw(st.text()))
 
 
@@ -54,7 +53,7 @@ def test_a_key_is_an_object_of_its_columns(values: dict[str, Any]) -> None:
 
     text = key_json(table.row(values), table.keys)
 
-    change = Change(table, EventType.INSERT, None, table.row(values), Origin("", "", 0), 0)
+    change = Change(table, Op.INSERT, None, table.row(values), Origin("", "", 0), 0)
     assert text == json.dumps(document(change)["key"], separators=(",", ":"), default=document_member)
 
 
@@ -66,7 +65,7 @@ def test_values_that_json_has_no_type_for_are_text() -> None:
     }  # fmt: skip
     table = Table("t", "s.t", tuple(column_from_text(name, "longtext", charset="utf8mb4") for name in values), ("d",))
 
-    text = line(Change(table, EventType.INSERT, None, table.row(values), Origin("x:4", "x:9", 5), 0))
+    text = line(Change(table, Op.INSERT, None, table.row(values), Origin("x:4", "x:9", 5), 0))
 
     found = json.loads(text)
     assert text.isascii()
@@ -85,7 +84,7 @@ def test_a_column_that_is_bytes_in_one_image_only_is_listed_for_that_image() -> 
     before = dict(zip(names, (1, b"a", invalid, "text", None)))
     after = dict(zip(names, (1, b"b", "text", invalid, b"c")))
 
-    found = json.loads(line(Change(table, EventType.UPDATE, table.row(before), table.row(after), Origin("", "", 0), 0)))
+    found = json.loads(line(Change(table, Op.UPDATE, table.row(before), table.row(after), Origin("", "", 0), 0)))
 
     lists = {name: value for name, value in found.items() if name.startswith("base64")}
     assert lists == {"base64": ["both", "null"], "base64_before": ["gone"], "base64_after": ["came"]}

@@ -127,7 +127,7 @@ def test_documents_are_the_servers_text_in_all_forms_also_where_the_instance_giv
 def test_a_document_that_a_rule_makes_is_json() -> None:
     table = Table("t", "s.t", (column_from_text("j", "json"), column_from_text("k", "longtext", charset="utf8mb4")))
     value = {"a": Decimal("1.10"), "t": [timedelta(seconds=-1), b"\xff"]}
-    change = Change(table, canal.EventType.INSERT, None, table.row({"j": value, "k": [value]}), Origin("f:4", "f:4", 0), 0)
+    change = Change(table, canal.changes.Op.INSERT, None, table.row({"j": value, "k": [value]}), Origin("f:4", "f:4", 0), 0)
 
     expected = {"a": "1.10", "t": ["-00:00:01", "ff"]}
     canals = json.loads(CanalJson()(change))["data"][0]
@@ -141,7 +141,7 @@ def test_numbers_that_json_does_not_have_are_text_or_refused(name: str) -> None:
     table = Table("t", "s.t", (column_from_text("f", "double"),))
     encode = change_json.line if name == "line" else encoder_of(name)
     for value, text in ((float("nan"), "NaN"), (float("inf"), "Infinity"), (float("-inf"), "-Infinity")):
-        change = Change(table, canal.EventType.INSERT, None, table.row({"f": value}), Origin("f:4", "f:4", 0), 0)
+        change = Change(table, canal.changes.Op.INSERT, None, table.row({"f": value}), Origin("f:4", "f:4", 0), 0)
         if name == "maxwell-json":
             with pytest.raises(UnfitChangeError, match="no infinite numbers"):
                 encode(change)

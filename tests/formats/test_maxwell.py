@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from canal.changes.change import Change, Origin, Table
+from canal.changes.change import Change, Op, Origin, Table
 from canal.errors import UnfitChangeError
 from canal.formats.maxwell_json import MaxwellJson
-from canal.model import EventType, Row
+from canal.model import Row
 from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, NoLabel, ZeroDate
 from canal.schema import column_from_text
 
@@ -25,7 +25,7 @@ def table(**columns: str) -> Table:
 
 
 def change(of: Table, before: Any, after: Any, ord: int = 1) -> Change:
-    op = EventType.INSERT if before is None else EventType.DELETE if after is None else EventType.UPDATE
+    op = Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE
     rows = [None if row is None else Row(row, of.names) for row in (before, after)]
     return Change(of, op, *rows, ORIGIN, ord)
 

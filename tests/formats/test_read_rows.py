@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from canal.changes import Change, Origin, Table
+from canal.changes import Change, Op, Origin, Table
 from canal.changes.latest import latest
 from canal.formats import CanalJson, DebeziumJson, MaxwellJson, change_json
 from canal.formats.transfer_json import TransferForm, TransferJson
-from canal.model import EventType
 from canal.pipes.rules import Rule, Rules
 from canal.schema import column_from_text
 
@@ -21,7 +20,7 @@ _TABLE = Table(
 
 def _read(number: int = 1) -> Change:
     origin = Origin("shop.orders@b.000001:9", "b.000001:9", 1700000000000)
-    return Change(_TABLE, EventType.READ, None, _TABLE.row({"id": number, "n": 10}), origin, 0)
+    return Change(_TABLE, Op.READ, None, _TABLE.row({"id": number, "n": 10}), origin, 0)
 
 
 def test_debezium_writes_read_rows_as_r_of_an_incremental_snapshot() -> None:
@@ -63,4 +62,4 @@ def test_fold_takes_read_rows_as_new_rows() -> None:
 @pytest.mark.parametrize(("where", "count"), [(lambda row: row["id"] == 1, 1), (lambda row: False, 0)])
 def test_rules_filter_read_rows_and_keep_their_op(where: object, count: int) -> None:
     made = list(Rules([Rule(where=where, defaults={"x": 5})]).apply(_read()))  # type: ignore[arg-type]
-    assert [(one.op, one.row["x"]) for one in made] == [(EventType.READ, 5)] * count
+    assert [(one.op, one.row["x"]) for one in made] == [(Op.READ, 5)] * count

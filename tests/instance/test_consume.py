@@ -43,7 +43,7 @@ class Log:
     def instance(self) -> canal.Instance:
         return canal.Instance(canal.InstanceConfig(destination="shop", source=self.fake, start="earliest", meta=self.meta))
 
-    def see(self, change: canal.FlatChange) -> None:
+    def see(self, change: canal.Change) -> None:
         assert change.after is not None
         self.seen[change.after["id"]].append(change.after["n"])
 
@@ -52,7 +52,7 @@ def test_changes_of_a_key_come_in_order_and_others_at_the_same_time() -> None:
     log, rng = Log(), random.Random(3)
     together, running, lock = 0, set(), threading.Lock()
 
-    def handle(change: canal.FlatChange) -> None:
+    def handle(change: canal.Change) -> None:
         nonlocal together
         with lock:
             assert change.key not in running
@@ -78,7 +78,7 @@ def test_only_what_is_done_without_a_gap_is_acked() -> None:
     first = log.expected[next(iter(log.expected))][0]
     others = threading.Event()
 
-    def handle(change: canal.FlatChange) -> None:
+    def handle(change: canal.Change) -> None:
         assert change.after is not None
         if change.after["n"] == 0:
             assert others.wait(60)
@@ -105,7 +105,7 @@ def test_a_change_that_fails_is_tried_again_and_only_its_key_waits() -> None:
     failures: dict[int, int] = defaultdict(int)
     unfit: list[int] = []
 
-    def handle(change: canal.FlatChange) -> None:
+    def handle(change: canal.Change) -> None:
         assert change.after is not None
         n = change.after["n"]
         if n % 10 == 0 and failures[n] < 2 or n == 33:
@@ -113,7 +113,7 @@ def test_a_change_that_fails_is_tried_again_and_only_its_key_waits() -> None:
             raise ValueError(n)
         log.see(change)
 
-    def note(change: canal.FlatChange, error: Exception) -> None:
+    def note(change: canal.Change, error: Exception) -> None:
         assert change.after is not None
         assert isinstance(error, ValueError)
         unfit.append(change.after["n"])
@@ -131,7 +131,7 @@ def test_a_key_that_waits_holds_up_no_worker() -> None:
     log = Log(40, 4)
     done = threading.Event()
 
-    def handle(change: canal.FlatChange) -> None:
+    def handle(change: canal.Change) -> None:
         assert change.after is not None
         if change.after["id"] == 0 and not done.is_set():
             raise ValueError
@@ -149,7 +149,7 @@ def test_it_is_bounded() -> None:
     log = Log(200, 200)
     most = 0
 
-    def handle(change: canal.FlatChange) -> None:
+    def handle(change: canal.Change) -> None:
         nonlocal most
         most = max(most, sum(batch.count for batch in list(parallel._batches)))
         log.see(change)
@@ -175,17 +175,17 @@ def test_a_key_that_changes_is_behind_both_and_a_statement_alone() -> None:
     fake.end()
     rng, seen = random.Random(1), []
 
-    def handle(change: canal.FlatChange) -> None:
+    def handle(change: canal.Change) -> None:
         time.sleep(rng.random() / 100)
         seen.append(change.op)
 
     with canal.Instance(canal.InstanceConfig(destination="shop", source=fake, start="earliest")) as instance:
         instance.subscribe()
         instance.consume(handle, workers=4, statements=True)
-    ops = [op for op in seen if op != "statement"]
+    ops = [op for op in seen if op.is_row]
     assert ops[:2] == ["insert", "update"]
     assert sorted(ops[2:4]) == ["delete", "insert"]
-    assert seen[-2:] == ["statement", "insert"]
+    assert seen[-2:] == ["truncate", "insert"]
 
 
 class Held:
@@ -196,7 +196,7 @@ class Held:
         self.seen: list[Any] = []
         self._is_last_done = threading.Event()
 
-    def __call__(self, change: canal.FlatChange) -> None:
+    def __call__(self, change: canal.Change) -> None:
         row = change.after if change.after is not None and canal.ABSENT not in change.after.values()[:1] else change.before
         assert row is not None
         what = change.op, row[0]
@@ -312,14 +312,14 @@ def test_consume_raises_at_a_statement_that_changed_rows_without_logging_them() 
         assert seen == [(1,)]
         instance.consume(lambda change: seen.append(change.op), workers=2, statements=True)
 
-    assert seen == [(1,), "insert", "statement"]
+    assert seen == [(1,), "insert", "truncate"]
 
 
 def test_a_key_of_ones_own() -> None:
     log, seen = Log(), []
     with log.instance() as instance:
         instance.subscribe()
-        instance.consume(lambda change: seen.append(change.after["n"]), workers=4, key=lambda change: change.table)
+        instance.consume(lambda change: seen.append(change.after["n"]), workers=4, key=lambda change: change.table.name)
     assert seen == list(range(300))
     log = Log()
     with log.instance() as instance:
@@ -332,7 +332,7 @@ def test_stop_ends_it() -> None:
     log, begun = Log(), threading.Event()
     ended: list[BaseException] = []
 
-    def handle(change: canal.FlatChange) -> None:
+    def handle(change: canal.Change) -> None:
         begun.set()
         time.sleep(0.001)
 

@@ -125,7 +125,7 @@ def test_each_way_to_take_changes_has_each_once_and_those_of_a_key_in_order(
             destination=f"way-{next(destinations)}", source=source(server), filter=rf"{database}\..*", start=start
         )
 
-    def see(seen: dict[int, list[int]], change: canal.FlatChange) -> bool:
+    def see(seen: dict[int, list[int]], change: canal.Change) -> bool:
         """Whether it was the last one."""
         if change.after is not None:
             seen[change.after["id"]].append(change.after["n"])

@@ -58,4 +58,4 @@ def test_a_source_is_taken_too(server: ThrowawayServer, database: str) -> None:
     with canal.connect(source(server), tables=f"{database}.orders") as instance:
         server.query(f"INSERT INTO {database}.orders VALUES (1)")
         change = next(instance.changes())
-        assert (change.table, change.op, change.after["id"] if change.after else None) == ("orders", "insert", 1)
+        assert (change.table.name, change.op, change.after["id"] if change.after else None) == (f"{database}.orders", "insert", 1)

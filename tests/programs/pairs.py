@@ -427,7 +427,7 @@ def same(item: Item, found: Item) -> bool:
     return item[:3] == found[:3] and (len(found) < 4 or found[3] is None or item[3] == found[3])
 
 
-def item_of(op: str, entry: canal.Entry, row: canal.ChangedRow | canal.FlatChange | None) -> Item:
+def item_of(op: str, entry: canal.Entry, row: canal.ChangedRow | canal.Change | None) -> Item:
     name = f"{entry.header.schema}.{entry.header.table}"
     if row is None:
         found = re.search(r"'c(\d+)'", entry.row_change.sql or "")
@@ -443,10 +443,10 @@ def item_of(op: str, entry: canal.Entry, row: canal.ChangedRow | canal.FlatChang
     return op, key[0], name, None if n is canal.ABSENT else n
 
 
-def found_in(change: canal.FlatChange) -> tuple[int, Item]:
+def found_in(change: canal.Change) -> tuple[int, Item]:
     """Return the source of a change, and what it is in the journal."""
     source = int(change.entry.member[1:]) if change.entry.member else 0
-    is_row = change.op != "statement"
+    is_row = change.op.is_row
     return source, item_of(change.op if is_row else "sql", change.entry, change if is_row else None)
 
 
@@ -833,7 +833,7 @@ class World:
     def _aio_workers(self, instance: canal.Instance, reader: Reader, count: int, size: int) -> None:
         handled = Handled(self, reader, count)
 
-        async def handle(change: canal.FlatChange) -> None:
+        async def handle(change: canal.Change) -> None:
             await asyncio.sleep(0)
             handled(change)
 
@@ -885,9 +885,9 @@ class Handled:
         self.low = [least for least, _ in self.reader.read]
         self.expected = [self.reader.expected(source)[low:] for source, low in enumerate(self.low)]
 
-    def __call__(self, change: canal.FlatChange) -> None:
+    def __call__(self, change: canal.Change) -> None:
         source, found = found_in(change)
-        is_row = change.op != "statement"
+        is_row = change.op.is_row
         name = (source, found[2], found[1])
         with self.lock:
             if name in self.running:

@@ -9,15 +9,15 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from canal.changes import Change, ChangeBatch, Changes, Origin, Reader, Table, TableState, latest
+from canal.changes import Change, ChangeBatch, Changes, Op, Origin, Reader, Table, TableState, latest
 from canal.changes.batch import EntryRows
 from canal.changes.fold import ArrowChanges
 from canal.formats.arrow import arrow_type
 from canal.formats.change_columns import change_columns
-from canal.model import Entry, EventType
+from canal.model import Entry
 from canal.schema import column_from_text
 
-_OPERATIONS = {EventType.INSERT: 0, EventType.UPDATE: 1, EventType.DELETE: 2}
+_OPERATIONS = {Op.INSERT: 0, Op.UPDATE: 1, Op.DELETE: 2}
 Row = Mapping[str, Any]
 
 
@@ -35,7 +35,7 @@ def changed(of: Table, rows: Iterable[tuple[Row | None, Row | None]]) -> list[Ch
     """Changes of a table, each (before, after): an insert has no row before, a delete none after."""
     made = []
     for number, (before, after) in enumerate(rows):
-        op = EventType.INSERT if before is None else EventType.DELETE if after is None else EventType.UPDATE
+        op = Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE
         origin = Origin(f"t:{number}", f"binlog.000001:{number}", 0)
         old, new = (None if row is None else of.row(row) for row in (before, after))
         made.append(Change(of, op, old, new, origin, number))

@@ -12,11 +12,10 @@ import attrs
 import pytest
 
 import canal
-from canal.changes import Change, Table
+from canal.changes import Change, Op, Table
 from canal.changes.change import Origin
 from canal.errors import ConfigError, UnfitChangeError
 from canal.formats import CanalJson
-from canal.model import EventType
 from canal.schema import column_from_text
 from canal.server.configuration.canal_files import CanalFiles
 from canal.server.configuration.canal_mq import ROUTES
@@ -33,10 +32,10 @@ def table(source: str, keys: tuple[str, ...] = ("id",)) -> Table:
     return Table(source, source, tuple(attrs.evolve(one, key=one.name in keys) for one in columns), keys)
 
 
-def change(source: str, op: EventType = EventType.INSERT, keys: tuple[str, ...] = ("id",), **row: Any) -> Change:
+def change(source: str, op: Op = Op.INSERT, keys: tuple[str, ...] = ("id",), **row: Any) -> Change:
     known = table(source, keys)
     made = known.row(row)
-    before, after = (made, None) if op is EventType.DELETE else (None, made)
+    before, after = (made, None) if op is Op.DELETE else (None, made)
     return Change(known, op, before, after, Origin("u:1", "b:1", 0), 0)
 
 
@@ -47,7 +46,7 @@ def rows(count: int) -> Iterator[Change]:
     for _ in range(count):
         source = draw.choice(("shop.orders", "shop.Users", "SHOP2.orders", "crm.customer_7", "other.t", "shop.orders_1"))
         keys = draw.choice((("id",), ("id", "name"), (), ("Amount",)))
-        op = draw.choice((EventType.INSERT, EventType.DELETE))
+        op = draw.choice((Op.INSERT, Op.DELETE))
         number, name, amount = draw.randrange(-(1 << 31), 1 << 31), draw.choice((None, *texts)), draw.choice((None, "1.50"))
         yield change(source, op, keys, id=number, name=name, Amount=amount)
 
@@ -82,11 +81,11 @@ def test_topics_and_partitions_are_canals(canal_java: CanalJava, grammar: dict[s
 
 
 def test_statements_go_to_the_first_partition_and_without_a_hash_all_to_the_one_that_is_named() -> None:
-    statement = Change(Table("shop.o", "shop.o"), EventType.ALTER, None, None, Origin("u:1", "b:1", 0), 0, sql="ALTER …")
+    statement = Change(Table("shop.o", "shop.o"), Op.ALTER, None, None, Origin("u:1", "b:1", 0), 0, sql="ALTER …")
 
     assert CanalMQ(topic="t", partition_hash=r".*\..*", partitions=99).partition_of(statement) == 0
     assert CanalMQ(topic="t", partition=5).partition_of(statement) == 5
-    nowhere = Change(Table("", ""), EventType.QUERY, None, None, statement.origin, 0)
+    nowhere = Change(Table("", ""), Op.QUERY, None, None, statement.origin, 0)
     assert CanalMQ(topic="t", dynamic_topic=".*").topic_of(nowhere) == "t"
 
 
@@ -94,13 +93,13 @@ def test_an_update_that_changes_the_partition_is_a_deletion_there_and_an_inserti
     mq = CanalMQ(topic="t", partition_hash="shop.o:name", partitions=50)
     known = table("shop.o")
     before, after = (known.row({"id": 1, "name": name, "Amount": None}) for name in ("a", "b"))
-    moved = Change(known, EventType.UPDATE, before, after, Origin("u:1", "b:1", 0), 0)
+    moved = Change(known, Op.UPDATE, before, after, Origin("u:1", "b:1", 0), 0)
 
     parts = [(one.op, mq.partition_of(one), key) for one, key in halves(moved, mq.key_of)]
 
     assert parts == [
-        (EventType.DELETE, mq.partition_of(change("shop.o", id=1, name="a")), b'{"id":1,"name":"a"}'),
-        (EventType.INSERT, mq.partition_of(change("shop.o", id=1, name="b")), b'{"id":1,"name":"b"}'),
+        (Op.DELETE, mq.partition_of(change("shop.o", id=1, name="a")), b'{"id":1,"name":"a"}'),
+        (Op.INSERT, mq.partition_of(change("shop.o", id=1, name="b")), b'{"id":1,"name":"b"}'),
     ]
     assert parts[0][1] != parts[1][1]
 
@@ -112,11 +111,11 @@ def test_what_a_partial_image_lacks_is_of_the_other_one_or_an_error() -> None:
     partial = known.row({"id": 1, "name": canal.ABSENT, "Amount": "1.00"})
     origin = Origin("u:1", "b:1", 0)
 
-    (half,) = halves(Change(known, EventType.UPDATE, before, partial, origin, 0), mq.key_of)
+    (half,) = halves(Change(known, Op.UPDATE, before, partial, origin, 0), mq.key_of)
 
     assert mq.partition_of(half[0]) == mq.partition_of(change("shop.o", id=1, name="a"))
     with pytest.raises(UnfitChangeError, match="not in the row image"):
-        mq.partition_of(Change(known, EventType.INSERT, None, partial, origin, 0))
+        mq.partition_of(Change(known, Op.INSERT, None, partial, origin, 0))
 
 
 @pytest.mark.parametrize(

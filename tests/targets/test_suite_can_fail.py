@@ -17,10 +17,9 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 
-from canal.changes import Change, Table, TableState
+from canal.changes import Change, Op, Table, TableState
 from canal.changes.latest import Key, Values
 from canal.errors import CanalError, TargetError
-from canal.model import EventType
 from canal.targets import JSONLinesTarget, LogWork, Progress, SQLiteTarget
 from canal.targets.sql_tables import SQLOptions
 from canal.targets.sqlite import SQLiteWork
@@ -95,7 +94,7 @@ class KeepsMoved(_States):
     """Rows whose key changed stay under the old one."""
 
     def changed(self, state: TableState) -> TableState:
-        moved = {one.key(one.before) for one in state.changes if one.op is EventType.UPDATE and one.before is not None}
+        moved = {one.key_of(one.before) for one in state.changes if one.op is Op.UPDATE and one.before is not None}
         rows = {key: row for key, row in state.rows.items() if row is not None or key not in moved}
         return attrs.evolve(state, rows=rows)
 
@@ -104,8 +103,8 @@ class DeletesLast(_States):
     """Rows are put, then others are taken away."""
 
     def changed(self, state: TableState) -> TableState:
-        last = {change.key(change.row): change for change in state.changes}
-        deleted = {change.key(change.row) for change in state.changes if change.op is EventType.DELETE}
+        last = {change.key_of(change.row): change for change in state.changes}
+        deleted = {change.key_of(change.row) for change in state.changes if change.op is Op.DELETE}
         return attrs.evolve(state, rows={key: None if key in deleted and key in last else row for key, row in state.rows.items()})
 
 

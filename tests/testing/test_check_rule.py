@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import canal
-from canal.changes import Change, Origin, Table
-from canal.model import EventType, Row
+from canal.changes import Change, Op, Origin, Table
+from canal.model import Row
 from canal.schema import column_from_text
 from canal.testing import check_rule
 
@@ -17,7 +17,7 @@ TABLE = Table("shop.t", "shop.t", (column_from_text("id", "int", key=True), colu
 
 
 def changes() -> list[Change]:
-    return [Change(TABLE, EventType.INSERT, None, Row((n, ["a"]), TABLE.names), Origin("u:1", "b.1:4", 0), n) for n in (0, 1)]
+    return [Change(TABLE, Op.INSERT, None, Row((n, ["a"]), TABLE.names), Origin("u:1", "b.1:4", 0), n) for n in (0, 1)]
 
 
 def test_what_a_rule_makes_is_given() -> None:

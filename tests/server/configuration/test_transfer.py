@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import canal
-from canal.changes import Change, Table
+from canal.changes import Change, Op, Table
 from canal.changes.change import Origin
 from canal.errors import ConfigError, UnfitChangeError
-from canal.model import EventType
 from canal.pipes.rules import Rules
 from canal.schema import column_from_text
 from canal.server.configuration.transfer import Transfer, read_transfer, transfer_of
@@ -34,9 +33,9 @@ def of(*rules: dict[str, Any], **options: Any) -> Transfer:
     return transfer_of({"target": "kafka", "rule": given or [{"schema": "shop", "table": "t_user"}], **options})
 
 
-def change(op: EventType = EventType.INSERT, source: str = "shop.t_user") -> Change:
+def change(op: Op = Op.INSERT, source: str = "shop.t_user") -> Change:
     table = Table(source, source, tuple(column_from_text(name, kind, charset="utf8mb4") for name, kind in _COLUMNS), ("ID",))
-    rows = {EventType.INSERT: (None, _ROW), EventType.DELETE: (_ROW, None), EventType.UPDATE: (_ROW, _ROW | {"USER_NAME": "li"})}
+    rows = {Op.INSERT: (None, _ROW), Op.DELETE: (_ROW, None), Op.UPDATE: (_ROW, _ROW | {"USER_NAME": "li"})}
     before, after = (None if row is None else table.row(row) for row in rows.get(op, (None, None)))
     return Change(table, op, before, after, Origin("u:1", "b:1", 1_600_000_000_999), 0)
 
@@ -58,7 +57,7 @@ def test_a_row_is_the_message_that_its_consumers_know() -> None:
             **_ROW, "born": "2020-01-31", "at": "2020-01-31 04:05:06.700000", "data": "/w==",
         },
     }  # fmt: skip
-    assert sent(of(), change(EventType.DELETE))[1]["action"] == "delete"
+    assert sent(of(), change(Op.DELETE))[1]["action"] == "delete"
 
 
 @pytest.mark.parametrize(
@@ -98,16 +97,16 @@ def test_values_have_the_forms_that_are_asked_for() -> None:
         "ID=7,USER_NAME=wang,PASSWORD=,born=31/01/2020,at=200131 04:05:06"
     )
     assert sent(of({**few, "value_encoder": "v-commas"}), change())[1]["date"] == "7,wang,,2020-01-31,2020-01-31 04:05:06.700000"
-    raw = sent(of({**few, "reserve_raw_data": True}), change(EventType.UPDATE))[1]
+    raw = sent(of({**few, "reserve_raw_data": True}), change(Op.UPDATE))[1]
     assert (raw["raw"]["USER_NAME"], raw["date"]["USER_NAME"]) == ("wang", "li")
-    assert "raw" not in sent(of(few), change(EventType.UPDATE))[1]
+    assert "raw" not in sent(of(few), change(Op.UPDATE))[1]
 
 
 def test_what_has_no_message_is_not_sent_or_unfit() -> None:
     assert sent(of(), change(source="shop.other"))[1] is None
-    assert sent(of(), change(EventType.ALTER))[1] is None
+    assert sent(of(), change(Op.ALTER))[1] is None
     with pytest.raises(UnfitChangeError, match="TRUNCATE"):
-        sent(of(), change(EventType.TRUNCATE))
+        sent(of(), change(Op.TRUNCATE))
 
 
 def test_the_last_rule_counts_and_a_pattern_is_searched_in_the_name() -> None:
