@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 
-from canal.changes import Change, Op, Table, TableState
+from canal.changes import Change, ChangeBatch, Op, Table, TableState
 from canal.changes.latest import Key, Values
 from canal.errors import CanalError, TargetError
 from canal.targets import JSONLinesTarget, LogWork, Progress, SQLiteTarget
@@ -90,13 +90,20 @@ class _States(SQLiteWork):
         return state
 
 
+def evolved(state: TableState, **fields: Any) -> TableState:
+    """A state with other rows, and without columns."""
+    made = TableState(state.table, ChangeBatch([state.changes]))
+    made._form = attrs.evolve(state._rows, **fields)
+    return made
+
+
 class KeepsMoved(_States):
     """Rows whose key changed stay under the old one."""
 
     def changed(self, state: TableState) -> TableState:
         moved = {one.key_of(one.before) for one in state.changes if one.op is Op.UPDATE and one.before is not None}
         rows = {key: row for key, row in state.rows.items() if row is not None or key not in moved}
-        return attrs.evolve(state, rows=rows)
+        return evolved(state, rows=rows)
 
 
 class DeletesLast(_States):
@@ -105,7 +112,7 @@ class DeletesLast(_States):
     def changed(self, state: TableState) -> TableState:
         last = {change.key_of(change.row): change for change in state.changes}
         deleted = {change.key_of(change.row) for change in state.changes if change.op is Op.DELETE}
-        return attrs.evolve(state, rows={key: None if key in deleted and key in last else row for key, row in state.rows.items()})
+        return evolved(state, rows={key: None if key in deleted and key in last else row for key, row in state.rows.items()})
 
 
 class PutsOneByOne(SQLiteWork):
@@ -113,7 +120,7 @@ class PutsOneByOne(SQLiteWork):
 
     def _put(self, state: TableState) -> None:
         for key, row in state.rows.items():
-            super()._put(attrs.evolve(state, rows={key: row}))
+            super()._put(evolved(state, rows={key: row}))
 
     def write_in_order(self, error: Exception, old: str | None, new: str, table: str) -> None:
         raise TargetError("refused") from error
@@ -123,7 +130,7 @@ class KeepsEmptied(_States):
     """A TRUNCATE is passed over."""
 
     def changed(self, state: TableState) -> TableState:
-        return attrs.evolve(state, is_emptied=False)
+        return evolved(state, is_emptied=False)
 
 
 class _Cells(SQLiteWork):
