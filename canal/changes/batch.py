@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias, overload
+from typing import TYPE_CHECKING, Protocol, TypeAlias, overload
 
 from canal.changes.change import Change, Table
 from canal.errors import CanalError
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Changes that stand one after the other in the log, whether they are decoded or not.
 Part: TypeAlias = "Sequence[Change]"
-#: Makes columns of the rows of entries of one table; None if they would not be exact.
-Decode: TypeAlias = "Callable[[Table, Sequence[Entry]], ArrowChanges | None]"
+#: Makes columns of the rows of entries of one table, with these columns before an update; None if they would not be exact.
+Decode: TypeAlias = "Callable[[Table, Sequence[Entry], Sequence[str]], ArrowChanges | None]"
 
 
 class _Sequence(Sequence[Change], ABC):
@@ -46,6 +46,19 @@ class _Sequence(Sequence[Change], ABC):
         return len(self.rows)
 
 
+class Route(Protocol):
+    """What becomes of all rows of a table alike."""
+
+    table: Table
+    """The table as the target is to have it."""
+
+    keys: Sequence[str]
+    """Columns of the source that its keys are made of."""
+
+    def columns(self, changes: ArrowChanges) -> ArrowChanges | None:
+        """Return the changes with the columns of the target's table; None if columns cannot have its values."""
+
+
 class EntryRows(_Sequence):
     """The changes of one entry of rows, one for each row.
 
@@ -53,18 +66,14 @@ class EntryRows(_Sequence):
         entry: the rows, not decoded.
         source: the table as the source has it.
         read: decodes the rows, and makes changes of ``table`` of them.
-        table: the table as the target is to have it; None: as the source.
-        columns: makes the columns of ``table`` of those of ``source``; None: they are the same.
+        route: what becomes of the table on its way to the target; None: it stays as it is.
     """
 
-    def __init__(
-        self, entry: Entry, source: Table, read: Callable[[], Sequence[Change]], table: Table | None = None,
-        columns: Callable[[ArrowChanges | None], ArrowChanges | None] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, entry: Entry, source: Table, read: Callable[[], Sequence[Change]], route: Route | None = None) -> None:
         self.entry = entry
         self.source = source
-        self.table = table or source
-        self.columns = columns or _same
+        self.table = source if route is None else route.table
+        self.route = route
         self._read = read
 
     @cached_property
@@ -97,6 +106,11 @@ class ChangeBatch:
     def tables(self) -> list[Table]:
         """The tables of the changes, each once: several if columns change, or tables are merged."""
         return list(dict.fromkeys([_table(part) for part in self.parts]))
+
+    @property
+    def name(self) -> str:
+        """The name of the table in the target."""
+        return self.tables[0].name
 
     @cached_property
     def arrow(self) -> ArrowChanges | None:
@@ -145,33 +159,73 @@ class Changes(_Sequence):
     def tables(self) -> list[ChangeBatch]:
         """The changes by table of the target, in the order of the first ones."""
         found: dict[tuple[str, ...], list[Part]] = {}
-        for part in chain.from_iterable(map(_cut, self.parts)):
+        for part in self._cut:
             found.setdefault(_table(part).path, []).append(part)
         return [ChangeBatch(parts, self._columns(parts)) for parts in found.values()]
 
+    @cached_property
+    def _cut(self) -> list[Part]:
+        """The parts, in pieces of one table each."""
+        return list(chain.from_iterable(map(_pieces, self.parts)))
+
+    def after(self, number: int) -> Changes:
+        """Return the changes without those of so many parts."""
+        return Changes(self.parts[number:], self._decode, self._least)
+
+    def of(self, name: str) -> Changes:
+        """Return the changes of the tables that the target calls so."""
+        made = Changes([part for part in self._cut if _table(part).name == name], self._decode, self._least)
+        made.tables = [batch for batch in self.tables if batch.name == name]  # what is decoded stays
+        return made
+
+    def without(self, changes: Iterable[Change]) -> Changes:
+        """Return the changes but for some."""
+        gone = {id(change) for change in changes}
+        return Changes([[change for change in self.rows if id(change) not in gone]])
+
+    def __add__(self, other: Changes) -> Changes:
+        return Changes([*self.parts, *other.parts], self._decode, self._least)
+
     def _columns(self, parts: Sequence[Part]) -> Callable[[], ArrowChanges | None] | None:
-        """What makes the columns of one table's changes; None if a part has none."""
+        """Return a function that makes the columns of one table's changes; None if a part has none."""
         rows, decode = [part for part in parts if isinstance(part, EntryRows)], self._decode
-        if decode is None or len(rows) < len(parts) or sum(map(len, rows)) < self._least:
+        if decode is None or len(rows) < len(parts) or sum(map(len, rows)) < max(self._least, 1):
             return None
-        first = rows[0]
-        if not first.table.keys or any(one.table is not first.table for one in rows):
+        tables = list(dict.fromkeys([one.table for one in rows]))
+        if not tables[0].keys or any(one.names.names != tables[0].names.names for one in tables):
             return None
-        return lambda: first.columns(decode(first.source, [one.entry for one in rows]))
+        if len(tables) > 1 and len({one.merge for one in tables if one.merge}) < len(tables):
+            return None  # versions of one table, whose keys may be equal in two forms
+        return lambda: _joined([[(at, one) for at, one in enumerate(rows) if one.table is table] for table in tables], decode)
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
 
-def _same(changes: ArrowChanges | None) -> ArrowChanges | None:
-    return changes
+def _joined(groups: Sequence[Sequence[tuple[int, EntryRows]]], decode: Decode) -> ArrowChanges | None:
+    """Return the changes of all groups, each of one table, as columns. The numbers are those of the rows in the log."""
+    made: list[tuple[ArrowChanges, list[int]]] = []
+    for group in groups:
+        first = group[0][1]
+        route = first.route
+        found = decode(first.source, [one.entry for _, one in group], first.table.keys if route is None else route.keys)
+        if found is not None and route is not None:
+            found = route.columns(found)
+        if found is None:
+            return None
+        made.append((found, [at for at, _ in group]))
+    if len(made) == 1:
+        return made[0][0]
+    from canal.changes.fold import join
+
+    return join(made)
 
 
 def _table(part: Part) -> Table:
     return part.table if isinstance(part, EntryRows) else part[0].table
 
 
-def _cut(part: Part) -> Iterator[Part]:
+def _pieces(part: Part) -> Iterator[Part]:
     """The part, in pieces of one table each."""
     if isinstance(part, EntryRows):
         yield part

@@ -5,6 +5,7 @@ Never makes a Python object for a value. ``latest`` does the same for rows, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -55,6 +56,28 @@ class ArrowState:
 
     deletes: pa.Table
     """Keys of rows to take away, sorted: of rows that are gone, and of those that went and came again."""
+
+
+def join(parts: Sequence[tuple[ArrowChanges, Sequence[int]]]) -> ArrowChanges | None:
+    """Return changes of several tables as those of one; None if their columns differ.
+
+    Args:
+        parts: the changes of each table, and the numbers that their entries have among those of all.
+    """
+    first = parts[0][0]
+    if any(one.after.schema != first.after.schema or one.before_keys.schema != first.before_keys.schema for one, _ in parts):
+        return None
+    entry = np.concatenate([np.asarray(numbers, np.int32)[one.entry.to_numpy()] for one, numbers in parts])
+    order = pa.array(np.argsort(entry, kind="stable"))
+
+    def joined(arrays: Iterable[Any]) -> Any:
+        join_all = pa.concat_arrays if isinstance((found := list(arrays))[0], pa.Array) else pa.concat_tables
+        return join_all(found).take(order)
+
+    return ArrowChanges(
+        first.table, joined(one.op for one, _ in parts), joined(one.ord for one, _ in parts), pa.array(entry).take(order),
+        joined(one.after for one, _ in parts), joined(one.before_keys for one, _ in parts),
+    )  # fmt: skip
 
 
 def fold(changes: ArrowChanges) -> ArrowState:

@@ -74,12 +74,12 @@ class TableState:
     @property
     def is_emptied(self) -> bool:
         """Whether all rows that were there go."""
-        return self._rows.is_emptied
+        return self.arrow is None and self._rows.is_emptied
 
     @property
     def emptied(self) -> list[tuple[str, Any]]:
         """A column and its value in the rows that go, of each table that shares the target's with others and was emptied."""
-        return self._rows.emptied
+        return [] if self.arrow is not None else self._rows.emptied
 
     @property
     def rows(self) -> dict[Key, Values | None]:

@@ -20,8 +20,11 @@ from canal.model import Entry
 _OPERATIONS: Final = pa.array([INSERT, UPDATE, UPDATE, DELETE], pa.uint8())
 
 
-def change_columns(table: Table, entries: Sequence[Entry]) -> ArrowChanges | None:
-    """Return the changes of entries of one table, which has a key; None if columns do not hold all of them exactly.
+def change_columns(table: Table, entries: Sequence[Entry], keys: Sequence[str]) -> ArrowChanges | None:
+    """Return the changes of entries of one table; None if columns do not hold all of them exactly.
+
+    Args:
+        keys: the columns of which ``before_keys`` has the values. No value of them may be NULL.
 
     Raises:
         CanalError: as ``canal.formats.arrow.changes``.
@@ -33,9 +36,9 @@ def change_columns(table: Table, entries: Sequence[Entry]) -> ArrowChanges | Non
         if texts.null_count < len(texts):
             return None
     op = _OPERATIONS.take(found.op)
-    keys = [table.names.index(name) for name in table.keys]
-    before = pa.Table.from_arrays([found.before[at] for at in keys], list(table.keys))
+    numbers = [table.names.index(name) for name in keys]
+    before = pa.Table.from_arrays([found.before[at] for at in numbers], list(keys))
     others = len(op) - pc.sum(pc.equal(op, UPDATE)).as_py()
-    if any(found.columns[at].null_count for at in keys) or any(column.null_count > others for column in before.columns):
+    if any(found.columns[at].null_count for at in numbers) or any(column.null_count > others for column in before.columns):
         return None
     return ArrowChanges(table, op, found.ord, found.entry, pa.Table.from_arrays(found.columns, list(table.names.names)), before)

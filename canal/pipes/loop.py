@@ -22,7 +22,7 @@ from canal._util.option_checks import not_negative, positive
 from canal._util.option_names import checks_names
 from canal._util.threads import OwnThread, is_own
 from canal.aio import AsyncInstance, to_the_end
-from canal.changes import Change, Reader
+from canal.changes import Change, Changes, Reader
 from canal.changes.change import qualified
 from canal.errors import (
     CanalError,
@@ -44,7 +44,7 @@ from canal.instance.instance import CLIENT_ID, Instance
 from canal.pipes.rules import Rule, Rules
 from canal.pipes.units import Unit, Units
 from canal.position import Position
-from canal.targets.protocol import Progress, StoppableWork, Target, Work
+from canal.targets.protocol import ArrowWork, Progress, StoppableWork, Target, Work
 
 log = logging.getLogger("canal.pipe")
 
@@ -177,7 +177,7 @@ class Pipe:
         self._retry = on_error if isinstance(on_error, Retry) else Retry(times=0)
         self._park = None if isinstance(on_unfit, str) else on_unfit
         given = tuple(rules)
-        self._rules = Rules(given, is_log=target.is_log, acknowledged=acknowledged).apply if given else None
+        self._rules = Rules(given, is_log=target.is_log, acknowledged=acknowledged) if given else None
         accepts = instance.config.table_filter().accepts if instance.config is not None else lambda schema, table: True
         self._reading: dict[str, Any] = {
             "is_log": target.is_log, "accepts": accepts, "acknowledged": acknowledged,
@@ -338,6 +338,7 @@ class Pipe:
                     work = stack.enter_context(self.target.begin(self.stream))
                     if isinstance(work, StoppableWork):
                         work.stopping = self._stopping
+                    units.arrow_from = work.arrow_from if isinstance(work, ArrowWork) else None
                     writer = _Writer(self, units, work, stack)
                     while not self._stopping.is_set():
                         if not writer.step():
@@ -431,12 +432,12 @@ class _Writer:
     # -- one commit for each table --------------------------------------------------------------------------------------
 
     def _write_tables(self, unit: Unit) -> None:
-        for table in dict.fromkeys(change.table.name for change in unit.changes):
+        for table in dict.fromkeys(batch.name for batch in unit.changes.tables):
             known = self._progress(table)
             changes = unit.changes
             if known is not None and _order(known.position, unit.start) > 0:
                 changes = unit.behind(known.position)
-            if own := [change for change in changes if change.table.name == table]:
+            if own := changes.of(table):
                 source = "" if self.pipe.target.is_log else _source(own, table, known)
                 self._commit(unit, own, table, source)
 
@@ -447,7 +448,7 @@ class _Writer:
             self._known[table] = self.work.progress(table)
         return self._known[table]
 
-    def _commit(self, unit: Unit, changes: list[Change], table: str, source: str = "") -> None:
+    def _commit(self, unit: Unit, changes: Changes, table: str, source: str = "") -> None:
         """Commit, without what turns out to be unfit, which is parked before."""
         pipe = self.pipe
         known = self._known[table]
@@ -467,7 +468,7 @@ class _Writer:
                 if pipe._park is None or not unfit.intersection(map(id, changes)):  # parking leaves nothing out
                     raise
                 self._park(unit, [one.evolve(error=why) for one, why in zip(error.changes, error.reasons)])
-                changes = [change for change in changes if id(change) not in unfit]
+                changes = changes.without(error.changes)
         self._known[table] = progress
         status = pipe.status()
         pipe._tell(
@@ -491,14 +492,14 @@ class _Writer:
         )  # fmt: skip
 
 
-def _source(changes: list[Change], table: str, known: Progress | None) -> str:
+def _source(changes: Changes, table: str, known: Progress | None) -> str:
     """Which table of the source the target's table belongs to.
 
     Raises:
         ConfigError: it belongs to another one.
     """
     found = "" if known is None else known.source
-    for one in dict.fromkeys([change.table for change in changes]):
+    for one in [one for batch in changes.tables for one in batch.tables]:
         if not one.columns:
             continue  # a statement, which may spell the name otherwise
         source = qualified(*one.origin) if one.merge is None else f"merged by {one.merge[0]}"

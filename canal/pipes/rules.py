@@ -6,7 +6,7 @@ Never looks at a clock, a file or a connection: a rule that is applied twice to 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -18,6 +18,9 @@ from canal.filter import TableFilter
 from canal.model import ColumnNames, Row
 from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema, column_from_text
+
+if TYPE_CHECKING:
+    from canal.changes.fold import ArrowChanges
 
 
 def _names(value: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -137,7 +140,7 @@ class Rules:
         self._acknowledged = frozenset(acknowledged)
         for rule in self._rules:
             _check_rule(rule)
-        self._plans: Recent[str, tuple[Table, _Plan | None]] = Recent()
+        self._plans: Recent[str, tuple[Table, Plan | None]] = Recent()
 
     def apply(self, change: Change) -> Iterable[Change]:
         """What becomes of a change; a table that no rule names goes through as it is.
@@ -145,7 +148,7 @@ class Rules:
         Raises:
             HookError: a callable of a rule raised.
         """
-        plan = self._plan(change.table) if self._rules else None
+        plan = self.plan(change.table) if self._rules else None
         if plan is None:
             return (change,)
         try:
@@ -173,7 +176,7 @@ class Rules:
         rule = next((rule for rule in self._rules if rule.accepts(table)), None)
         return "" if rule is not None and callable(rule.to) else ".".join(table.path if rule is None else rule.path(table))
 
-    def _statement(self, change: Change, plan: _Plan) -> Iterable[Change]:
+    def _statement(self, change: Change, plan: Plan) -> Iterable[Change]:
         if change.op is Op.TRUNCATE and not self._is_log and callable(plan.rule.to):
             if change.origin.position in self._acknowledged:
                 return ()
@@ -184,12 +187,17 @@ class Rules:
             )
         return (change if callable(plan.rule.to) else attrs.evolve(change, table=plan.table),)
 
-    def _plan(self, table: Table) -> _Plan | None:
+    def plan(self, table: Table) -> Plan | None:
+        """What becomes of the rows of a table; None if no rule names it.
+
+        Raises:
+            ConfigError: the rule does not fit the table's columns.
+        """
         known = self._plans.get(table.source)
         if known is not None and known[0] is table:
             return known[1]
         rule = next((rule for rule in self._rules if rule.accepts(table)), None)
-        plan = None if rule is None else _Plan(rule, table)
+        plan = None if rule is None else Plan(rule, table)
         self._plans[table.source] = table, plan
         return plan
 
@@ -225,8 +233,14 @@ def _seen(row: Row, other: Row | None = None) -> Row:
     return _Image(values, ColumnNames(tuple(row.keys())))
 
 
-class _Plan:
-    """A rule for one table of certain columns."""
+class Plan:
+    """A rule for one table of certain columns.
+
+    Attributes:
+        table: as the target is to have it.
+        keys: columns of the source that its keys are made of.
+        has_columns: whether ``columns`` does what ``apply`` does, as no callable sees a row or a value.
+    """
 
     def __init__(self, rule: Rule, table: Table) -> None:
         self.rule = rule
@@ -254,12 +268,43 @@ class _Plan:
         self._tables: Recent[str, Table] = Recent()
         self._is_same = columns == table.columns and not rule.mask and not own
         self._wanted = wanted
+        #: Of each column of the target the one of the source that it is; or None, and its value.
+        self._sources = [name if name in names else None for name in wanted] + [None] * bool(self._merged)
+        self._constants = [rule.defaults.get(name) for name in wanted] + list(self._merged)
+        sources = dict(zip([column.name for column in columns], self._sources))
+        self.keys: Sequence[str] = [name for key in self.table.keys if (name := sources[key]) is not None]
+        callables = (rule.where, rule.transform, rule.mask, rule.values, callable(rule.to))
+        self.has_columns = not any(callables) and bool(self.keys)
         self._all = ColumnNames(tuple(names + [name for name in rule.defaults if name not in names])) if rule.values else None
         #: Of each column its number at the source (-1: none), its default and its mask.
         self._steps = [
             (names.index(one) if one in names else -1, rule.defaults.get(one, ABSENT), rule.mask.get(one))
             for one in (wanted if self._all is None else self._all.names)
         ]
+
+    def columns(self, changes: ArrowChanges) -> ArrowChanges | None:
+        """Return the changes with the columns of the target's table; None if a constant has no such column."""
+        import pyarrow as pa
+
+        from canal.formats.arrow import arrow_type
+
+        constants = dict(zip([column.name for column in self.table.columns], self._constants))
+        own = dict(zip(constants, self._sources))
+        try:
+            filled = {
+                column.name: pa.repeat(pa.scalar(constants[column.name], arrow_type(column)), len(changes.op))
+                for column in self.table.columns if own[column.name] is None
+            }  # fmt: skip
+        except (pa.ArrowException, TypeError, ValueError):
+            return None
+
+        def table(given: Any, names: Iterable[str]) -> Any:
+            arrays = {name: filled[name] if own[name] is None else given[own[name]] for name in names}
+            return pa.Table.from_arrays(list(arrays.values()), list(arrays))
+
+        return attrs.evolve(
+            changes, table=self.table, after=table(changes.after, own), before_keys=table(changes.before_keys, self.table.keys)
+        )
 
     def _made(
         self, table: Table, columns: tuple[ColumnSchema, ...], own: Sequence[str], computed: frozenset[str]

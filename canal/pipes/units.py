@@ -8,18 +8,21 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final, Literal
 
 import attrs
 
 from canal._util.threads import as_own
-from canal.changes import Change, Reader
+from canal.changes import Change, Changes, Reader, Table
+from canal.changes.batch import Decode, EntryRows
 from canal.errors import CanalError, HookError, UnfitChangeError, UsageError
 from canal.instance.client_filter import unskipped
 from canal.instance.instance import Instance
 from canal.model import Entry, Message
+from canal.pipes.rules import Plan, Rules
 from canal.position import Position
 
 #: Seconds that a get waits for something, after which a stop is seen.
@@ -40,20 +43,17 @@ class Unit:
     end: Position
     epoch: int
     entries: list[Entry]
-    changes: list[Change]
-    parked: list[Change]
-    """What a rule could not be applied to, where that is to be parked."""
-    starts: list[int] = attrs.field(repr=False)
-    """Of each entry, how many changes are before it."""
     mark: int = 0
+    changes: Changes = attrs.field(factory=lambda: Changes(()), repr=False)
+    """Those of each entry."""
+    parked: list[Change] = attrs.field(factory=list)
+    """What a rule could not be applied to, where that is to be parked."""
     failure: CanalError | None = None
     """What lies right behind ``end`` and cannot be read: the message is not to be acked."""
 
-    def behind(self, position: Position) -> list[Change]:
+    def behind(self, position: Position) -> Changes:
         """The changes that are not before a position of the same log."""
-        left = unskipped(self.entries, position)
-        done = len(self.entries) - len(left)
-        return self.changes[self.starts[done] :] if left else []
+        return self.changes.after(len(self.entries) - len(unskipped(self.entries, position)))
 
 
 @attrs.define(eq=False)
@@ -62,6 +62,7 @@ class Units:
 
     Attributes:
         is_over: nothing will ever come again.
+        arrow_from: the number of changes of a table from which on columns are made of them; None: never.
     """
 
     instance: Instance
@@ -69,12 +70,13 @@ class Units:
     batch_size: int
     linger: float
     reader: Reader
-    rules: Callable[[Change], Iterable[Change]] | None
-    """What becomes of a change; None: each goes through as it is."""
+    rules: Rules | None
+    """What becomes of changes; None: each goes through as it is."""
     is_whole: bool
     on_large: Literal["stop", "pieces"]
     parks: bool
     is_over: bool = False
+    arrow_from: int | None = None
     _end: Position | None = None
     _epoch: int = 0
     _ahead: Future[Unit | None] | None = None
@@ -196,38 +198,73 @@ class Units:
         assert end is not None
         if self._end is None or epoch != self._epoch:  # what was handed out in an earlier turn does not count
             self._end = self.instance.position(self.client_id)
-        unit = Unit(message, self._end, end, epoch, list(message.entries), [], [], [], self.reader.mark())
+        unit = Unit(message, self._end, end, epoch, list(message.entries), self.reader.mark())
         self._end, self._epoch = end, epoch
         self._read(unit)
         return unit
 
     def _read(self, unit: Unit) -> None:
         """Fill in the changes, up to what cannot be read."""
-        entries = changes = 0  # up to the last end of a transaction
-        for number, entry in enumerate(unit.entries):
-            unit.starts.append(len(unit.changes))
+        if (decode := _decoder() if self.arrow_from is not None else None) is not None:
             try:
-                made = self.reader.changes(entry)
-                if self.rules is None:
-                    unit.changes += made
-                else:
-                    for change in made:
-                        self._apply_rules(change, self.rules, unit)
-            except CanalError as error:
-                del unit.entries[entries:], unit.starts[entries:], unit.changes[changes:]
-                unit.end = unit.entries[-1].position if entries else unit.start
-                unit.failure = error
+                unit.changes = Changes([self._undecoded(entry, unit) for entry in unit.entries], decode, self.arrow_from or 0)
+                for batch in unit.changes.tables:
+                    if batch.state is None:
+                        assert batch.changes is not None
                 return
+            except CanalError:  # the rows say up to where they can be read
+                self.reader.back(unit.mark)
+                unit.parked.clear()
+        parts: list[Sequence[Change]] = []
+        whole = 0  # up to the last end of a transaction
+        for number, entry in enumerate(unit.entries):
+            try:
+                parts.append(self._applied(self.reader.changes(entry), unit))
+            except CanalError as error:
+                del unit.entries[whole:], parts[whole:]
+                unit.end = unit.entries[-1].position if whole else unit.start
+                unit.failure = error
+                break
             if entry.is_end:
-                entries, changes = number + 1, len(unit.changes)
+                whole = number + 1
+        unit.changes = Changes(parts)
 
-    def _apply_rules(self, change: Change, rules: Callable[[Change], Iterable[Change]], unit: Unit) -> None:
-        try:
-            unit.changes += rules(change)
-        except (HookError, UnfitChangeError) as error:
-            if not self.parks:
-                raise
-            unit.parked.append(change.evolve(error=error.message))
+    def _undecoded(self, entry: Entry, unit: Unit) -> Sequence[Change]:
+        """The changes of an entry, decoded only if a rule has to see them."""
+        table = self.reader.table(entry)
+        if table is None:
+            return self._applied(self.reader.changes(entry), unit)
+        plan = None if self.rules is None else self.rules.plan(table)
+        if plan is None:
+            return EntryRows(entry, table, partial(self.reader.rows, entry, table))
+        if not plan.has_columns:
+            return self._applied(self.reader.rows(entry, table), unit)
+        return EntryRows(entry, table, partial(self._planned, entry, table, plan), plan)
+
+    def _planned(self, entry: Entry, table: Table, plan: Plan) -> Sequence[Change]:
+        return [one for change in self.reader.rows(entry, table) for one in plan.apply(change)]
+
+    def _applied(self, changes: Sequence[Change], unit: Unit) -> Sequence[Change]:
+        if self.rules is None or not changes:
+            return changes
+        made: list[Change] = []
+        for change in changes:
+            try:
+                made += self.rules.apply(change)
+            except (HookError, UnfitChangeError) as error:
+                if not self.parks:
+                    raise
+                unit.parked.append(change.evolve(error=error.message))
+        return made
+
+
+def _decoder() -> Decode | None:
+    """What makes columns of rows; None where it is not installed."""
+    try:
+        from canal.formats.change_columns import change_columns
+    except ImportError:
+        return None
+    return change_columns
 
 
 def _rows_to_an_end(message: Message) -> int:

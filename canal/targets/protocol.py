@@ -176,6 +176,15 @@ class Readable(Protocol):
 
 
 @runtime_checkable
+class ArrowWork(Protocol):
+    """A work that takes columns: its ``apply`` is given ``canal.changes.Changes``, of which it asks the columns of tables."""
+
+    @property
+    def arrow_from(self) -> int | None:
+        """The number of changes of a table from which on columns are made of them; None: never."""
+
+
+@runtime_checkable
 class StoppableWork(Protocol):
     """A work that is given the event that the pipe is ended by, which those of the two bases are."""
 

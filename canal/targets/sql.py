@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from canal.changes import Change, Table, TableState
+from canal.changes import Change, Changes, Table, TableState
 from canal.changes.latest import Key, Values, latest, together
 from canal.errors import (
     CanalError,
@@ -140,7 +140,7 @@ class SQLWork(SQLTables):
 
     # -- rows -------------------------------------------------------------------------------------------------------------
 
-    def _made(self, changes: Sequence[Change]) -> Sequence[TableState]:
+    def _made(self, changes: Changes) -> Sequence[TableState]:
         self.given = changes
         return super()._made(changes)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit
 
+from canal.changes.batch import Changes
 from canal.changes.change import Change, Op, Table
 from canal.changes.latest import Key, TableState, Values, latest
 from canal.errors import TargetConflictError, UnfitChangeError
@@ -29,7 +30,7 @@ class _Writer(ABC, Generic[T]):
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
-        self._changes: list[Change] = []
+        self._changes = Changes(())
         self._texts: dict[str, str | None] = {}
 
     @abstractmethod
@@ -49,7 +50,7 @@ class _Writer(ABC, Generic[T]):
         """
 
     @abstractmethod
-    def _made(self, changes: Sequence[Change]) -> Sequence[T]:
+    def _made(self, changes: Changes) -> Sequence[T]:
         """What ``write`` is given of them."""
 
     def progress(self, table: str = "") -> Progress | None:
@@ -57,7 +58,8 @@ class _Writer(ABC, Generic[T]):
         return None if text is None else Progress.from_text(text)
 
     def apply(self, changes: Sequence[Change]) -> None:
-        self._changes += changes
+        given = changes if isinstance(changes, Changes) else Changes([changes])
+        self._changes = self._changes + given if self._changes.parts else given
 
     def commit(self, progress: Progress, table: str = "") -> None:
         if table not in self._texts:
@@ -65,7 +67,7 @@ class _Writer(ABC, Generic[T]):
         old = self._texts[table]
         if old is not None and Progress.from_text(old).epoch > progress.epoch:
             raise conflict("the writer of a later turn has written since")
-        changes, self._changes = self._changes, []
+        changes, self._changes = self._changes, Changes(())
         new = progress.to_text()
         self.write(self._made(changes), old, new, table)
         self._texts[table] = new
@@ -84,11 +86,14 @@ class StateWork(_Writer[TableState]):
     empties_parts: ClassVar[bool] = False
     """Whether ``write`` heeds ``TableState.emptied``: a TRUNCATE of one of the tables that ``Rule(merge=…)`` brings together."""
 
+    arrow_from: ClassVar[int | None] = None
+    """The number of changes of a table from which on ``write`` is given ``TableState.arrow``; None: never."""
+
     def __init__(self) -> None:
         super().__init__()
         self.names = Names(Naming(is_flat=True))
 
-    def _made(self, changes: Sequence[Change]) -> Sequence[TableState]:
+    def _made(self, changes: Changes) -> Sequence[TableState]:
         made = latest(changes, self.read, keeps_columns=self.keeps_columns)
         for state in made:
             for table in state.tables:
@@ -116,8 +121,8 @@ class StateWork(_Writer[TableState]):
 class LogWork(_Writer[Change]):
     """A writer of the changes themselves: ``write`` is given them one by one, in the order of the log."""
 
-    def _made(self, changes: Sequence[Change]) -> Sequence[Change]:
-        return changes
+    def _made(self, changes: Changes) -> Sequence[Change]:
+        return changes.rows
 
 
 @contextmanager
