@@ -179,7 +179,7 @@ class AsyncInstance:
         """Messages one after the other, for ``async for``: each is acked at the end of ``async with message:``, or when the
         loop comes round for the next. What is in hand when the loop is left, or cancelled, comes again. Else as
         ``Instance.stream``."""
-        return AsyncStream(self, Stream(self.instance, batch_size, linger, client_id, _SLICE), client_id)
+        return AsyncStream(self, Stream(self.instance._calls, batch_size, linger, client_id, _SLICE), client_id)
 
     async def changes(
         self, batch_size: int = 1000, linger: float = 0.0, *, statements: bool = False, client_id: int = CLIENT_ID
@@ -214,8 +214,8 @@ class AsyncInstance:
         loop = asyncio.get_running_loop()
         handling = Handling(handler, retries, backoff, on_unfit)
         consumer = ParallelConsumer(
-            self.instance, partial(LoopCrew, loop, workers, handling), workers, key, in_flight, statements, batch_size, linger,
-            client_id, _SLICE,
+            self.instance._calls, partial(LoopCrew, loop, workers, handling), workers, key, in_flight, statements, batch_size,
+            linger, client_id, _SLICE,
         )  # fmt: skip
         await to_the_end(loop.run_in_executor(self._getter(client_id), consumer.run), consumer.cancel)
 

@@ -40,10 +40,6 @@ CIRCLES = {
     "canal.parse.source.seek -> canal.parse.source.mysql",
     "canal.parse.source.session -> canal.parse.source.mysql",
     "canal.parse.source.stream -> canal.parse.source.mysql",
-    "canal.instance.catch_up -> canal.instance.instance",
-    "canal.instance.consume -> canal.instance.instance",
-    "canal.instance.decode_ahead -> canal.instance.instance",
-    "canal.instance.stream -> canal.instance.instance",
 }
 
 
@@ -113,7 +109,6 @@ LAYERS = (
 
 #: Imports inside functions or for type checkers that go up, still. Nothing may be added.
 UPWARD = {
-    "canal.changes.flat -> canal.instance.stream",
     "canal.model -> canal.formats.arrow",
     "canal.model -> canal.formats.columns",
     "canal.model -> canal.rows.decoder",
@@ -208,12 +203,12 @@ def test_offsets_of_fields_in_events_have_names() -> None:
 
 
 #: Where the core asks what an object has, or whether a parser is a BinlogParser, and why. A Protocol says the rest: what a
-#: connection, a source or a parser may have beside is in ``FullConnection``, ``SourceTeller`` and ``ParserTeller``.
+#: connection, a source or a parser may have beside is in ``FullConnection``, ``SourceTeller`` and ``ParserTeller``. What other
+#: parts of an Instance may have is asked in ``canal/instance/parts.py``.
 ASKED = {
     "_util/ownership.py: getattr(part, 'directory', None)": "for a message only",
-    "instance/instance.py: getattr(part, 'status', None)": "a store or sink of the user's own may have another status, or none",
-    "instance/instance.py: hasattr(batch_id, '__index__')": "what a user gives",
-    "instance/instance.py: isinstance(one, BinlogParser)": "whose schema history is claimed, and whose sources are watched",
+    "instance/parts.py: getattr(part, 'status', None)": "a store or sink of the user's own may have another status, or none",
+    "instance/calls.py: hasattr(batch_id, '__index__')": "what a user gives",
     "parse/source/protocol.py: getattr(self._inner, 'describe', None)": "complete(), the one place where connections are asked",
     "parse/source/protocol.py: getattr(self._inner, 'end_of_log', None)": "complete()",
     "parse/source/protocol.py: hasattr(self._inner, 'replay')": "complete()",
@@ -226,7 +221,6 @@ ASKED = {
     "pipes/loop.py: getattr(target, 'takes_objects', False)": "a user's own target need not know of it",
     "spark/stream/filters.py: getattr(inner, 'attribute', ())": "of Spark's filters",
     "spark/stream/stretch.py: isinstance(instance.parser, BinlogParser)": "for mypy: a config has made it",
-    "instance/ha_turns.py: getattr(part, 'bind', None)": "a user's own meta manager or schema history need not know of turns",
 }
 
 

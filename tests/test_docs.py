@@ -233,8 +233,7 @@ def test_every_step_of_the_walk_is_a_function_that_there_is_and_that_an_earlier_
     }
     files = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.(?:py|md))`", text))
     ways = re.findall(r"^## The way of an .*?(?=^## )", text, re.MULTILINE | re.DOTALL)
-    # A thread and the user begin with these; the line's ``write`` is ``Turns.write_cursor`` with ``ha``.
-    begun = {("ParserRun", "_stream_once"), ("Instance", "get"), ("Instance", "ack"), ("Turns", "write_cursor")}
+    begun = {("ParserRun", "_stream_once"), ("Instance", "get"), ("Instance", "ack")}  # by a thread and the user
 
     assert len(ways) == 2
     for way in ways:

@@ -6,16 +6,12 @@ Never keeps a change, and never acks one that was not looped over: see ``Instanc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self
 
 from canal.changes.change import Change
 from canal.changes.reading import Reader
 from canal.changes.unlogged import lost, touched
-from canal.errors import CanalError, UnloggedChangeError
+from canal.errors import UnloggedChangeError
 from canal.model import Entry, EntryType, Message
-
-if TYPE_CHECKING:
-    from canal.instance.stream import Stream
 
 
 class FlatReader:
@@ -48,32 +44,3 @@ def refuse_unlogged(entry: Entry) -> None:
             remedy="Give statements=True: the statement then comes as a change with its text in change.sql. Do to your copy of "
             "the table what it did, or ignore it.",
         )  # fmt: skip
-
-
-class Changes(Iterator[Change]):
-    """The iterator of ``Instance.changes``."""
-
-    def __init__(self, stream: Stream, statements: bool) -> None:
-        self._stream = stream
-        self._statements = statements
-        self._reader = FlatReader()
-        self._left: Iterator[Change] = iter(())
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Change:
-        while True:
-            try:
-                change = next(self._left, None)
-            except CanalError:
-                self.close()  # the message comes again; and the error's traceback keeps this reader
-                raise
-            if change is not None:
-                return change
-            self._left = self._reader.changes(next(self._stream), self._statements)
-
-    def close(self) -> None:
-        """Roll back the message in hand; the next get hands it out again."""
-        self._left = iter(())
-        self._stream.close()

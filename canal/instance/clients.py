@@ -12,11 +12,12 @@ from collections.abc import Callable
 
 from canal.errors import CursorError, NotSubscribedError
 from canal.instance.client_filter import ReadPosition, is_all_done
-from canal.instance.delivery import Delivery, Line
+from canal.instance.context import ClientContext
+from canal.instance.delivery import Delivery
 from canal.instance.feed import Feed
 from canal.meta import MetaManager
 from canal.position import Position, earliest, resume_at
-from canal.store import HeldBack, MemoryStore
+from canal.store import CatchUpStore, HeldBack
 
 log = logging.getLogger("canal")
 
@@ -28,18 +29,17 @@ class Clients:
     from there on for the next one. The ids of a client's batches go on when it comes again.
 
     Args:
-        line: what they share.
+        context: what they share.
         meta: has their subscriptions and cursors.
     """
 
-    def __init__(self, line: Line, meta: MetaManager) -> None:
+    def __init__(self, context: ClientContext, meta: MetaManager) -> None:
         #: Held while one comes or goes.
         self.lock = threading.Lock()
-        self._line = line
+        self._context = context
         self._meta = meta
         self._by_id: dict[int, Delivery] = {}
         self._batch_ids: dict[int, tuple[int, int]] = {}  # of those that were here: the next batch's, and the first of this turn
-        self.named: Callable[[int], str] = "client {}".format  # what alarms call one
         self._tail: ReadPosition | None = None  # where the store begins when no client is left to say
 
     def get(self, client_id: int) -> Delivery | None:
@@ -78,12 +78,12 @@ class Clients:
                 is_new = client_id not in self._by_id
             started = wait_started() if is_new else None
             with self.lock:
-                self._line.check_running()  # a stop may have come meanwhile
+                self._context.check_running()  # a stop may have come meanwhile
                 if started is not None or client_id in self._by_id:  # else somebody has unsubscribed it meanwhile
                     return self._subscribe(client_id, filter, durable, started)
 
     def _subscribe(self, client_id: int, filter: str | None, durable: bool, started: Position | None) -> bool:
-        destination = self._line.destination
+        destination = self._context.destination
         client = self._by_id.get(client_id)
         is_durable = durable if client is None else client.durable
         if filter is None:
@@ -122,29 +122,29 @@ class Clients:
 
     def _add(self, client_id: int, filter: str, start: ReadPosition, durable: bool = True, like: int | None = None) -> None:
         """Let a client begin with what the store keeps, or keeps for client ``like``, where that is not before ``start``."""
-        line = self._line
+        context = self._context
         try:
-            first = max(line.store.open(client_id, like), start.start)
-            start = start._replace(start=first, open=None, begin=None, feed=Feed(line.parser, line.store))
+            first = max(context.store.open(client_id, like), start.start)
+            start = start._replace(start=first, open=None, begin=None, feed=Feed(context.parser, context.store))
             self._by_id[client_id] = Delivery(
-                line, client_id, filter, start, durable, *self._batch_ids.get(client_id, (1, 1))
+                context, client_id, filter, start, durable, *self._batch_ids.get(client_id, (1, 1))
             )
         finally:
             if client_id not in self._by_id:
-                line.store.close(client_id)
+                context.store.close(client_id)
 
     def resume(self, client_id: int, cursor: Position) -> None:
         """Let a client that is not durable go on at a cursor that it keeps itself: with what the store keeps where that begins
         with something that is done, else over a line of its own."""
-        line = self._line
+        context = self._context
         with self.lock:
-            line.check_running()
+            context.check_running()
             start = ReadPosition(0, cursor)
-            if isinstance(line.store, MemoryStore):
-                first = line.store.join(client_id, lambda entry: is_all_done(entry, cursor))
+            if isinstance(context.store, CatchUpStore):
+                first = context.store.join(client_id, lambda entry: is_all_done(entry, cursor))
                 if first is not None:
-                    start = ReadPosition(first, cursor, skip=cursor, feed=Feed(line.parser, line.store))
-            self._by_id[client_id] = Delivery(line, client_id, "", start, False, *self._batch_ids.get(client_id, (1, 1)))
+                    start = ReadPosition(first, cursor, skip=cursor, feed=Feed(context.parser, context.store))
+            self._by_id[client_id] = Delivery(context, client_id, "", start, False, *self._batch_ids.get(client_id, (1, 1)))
 
     def unsubscribe(self, client_id: int) -> bool:
         """Forget a client, durably; False where it is not subscribed."""
@@ -156,7 +156,7 @@ class Clients:
                 if client.durable:
                     self._meta.unsubscribe(client_id)
                 self._note_tail(client)
-                self._line.store.close(client_id)
+                self._context.store.close(client_id)
                 client.is_gone = True
                 self._batch_ids[client_id] = client.state.next_id, client.state.first_id
                 del self._by_id[client_id]  # the last step: what an exception cuts short can be called again
@@ -179,7 +179,7 @@ class Clients:
             if client.durable and client.cursor.xa:
                 log.warning(
                     "[%s] XA transactions are prepared before the cursor of client %d: canal would not deliver their rows, "
-                    "for it does so at XA PREPARE", self._line.destination, client.id,
+                    "for it does so at XA PREPARE", self._context.destination, client.id,
                 )  # fmt: skip
 
     def _note_tail(self, client: Delivery) -> None:
@@ -215,7 +215,7 @@ class Clients:
             position = resume_at(others)
             for client in first:
                 client.evicted()
-                self._line.store.close(client.id)
+                self._context.store.close(client.id)
             return position
 
     def marks(self) -> list[Position]:
@@ -245,7 +245,8 @@ class Clients:
             if client.id in held.clients:
                 handed = max(client.state.reading.start - (held.tail - held.entries), 0)
                 rest = held.entries - handed
-                whose.append(f"{self.named(client.id)} ({handed} of them handed out and not acked, {rest} not fetched)")
+                name = self._context.name_of(client.id)
+                whose.append(f"{name} ({handed} of them handed out and not acked, {rest} not fetched)")
                 if held.is_evicted:
                     client.evicted()
         return (

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -22,10 +22,8 @@ from canal.changes.change import Change
 from canal.changes.flat import FlatReader, refuse_unlogged
 from canal.changes.keys import KeyRules
 from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
+from canal.instance.calls import Calls
 from canal.model import Message, TableMap
-
-if TYPE_CHECKING:
-    from canal.instance.instance import Instance
 
 log = logging.getLogger("canal")
 
@@ -291,7 +289,7 @@ class ParallelConsumer:
     """
 
     def __init__(
-        self, instance: Instance, new_crew: Callable[[], Crew], workers: int, key: str | Key, in_flight: int, statements: bool,
+        self, calls: Calls, new_crew: Callable[[], Crew], workers: int, key: str | Key, in_flight: int, statements: bool,
         batch_size: int, linger: float, client_id: int, idle: float = _IDLE,
     ) -> None:  # fmt: skip
         if type(workers) is not int or workers < 1:
@@ -300,7 +298,7 @@ class ParallelConsumer:
             raise ConfigError(f"in_flight must be at least 1, not {in_flight!r}")
         if key != "primary key" and not callable(key):
             raise ConfigError(f'key is "primary key" or a function of a canal.Change, not {key!r}')
-        self._instance = instance
+        self._calls = calls
         self._key = key
         self._primary_keys = PrimaryKeys()
         self._in_flight = in_flight
@@ -316,7 +314,7 @@ class ParallelConsumer:
 
     def run(self) -> None:
         """Until the source has ended. Raises what ends it: what was not acked comes again."""
-        readers = self._instance._readers
+        readers = self._calls.readers
         readers.begin(self._client_id, self, "consume(workers=)")
         try:
             self._run()
@@ -327,13 +325,13 @@ class ParallelConsumer:
         while True:
             self._crew = self._new_crew()
             with contextlib.suppress(NotActiveError):  # nothing is outstanding then
-                self._instance.rollback(client_id=self._client_id)
+                self._calls.rollback(client_id=self._client_id)
             try:
                 self._crew.start()
                 self._read()
                 return
             except NotActiveError:  # another process delivers what was not acked; a get waits for the next turn
-                if not self._instance.is_running or self._is_cancelled:
+                if not self._calls.is_running or self._is_cancelled:
                     raise
             finally:
                 self._end()
@@ -351,17 +349,17 @@ class ParallelConsumer:
 
     def _read(self) -> None:
         batch_size, linger, client_id = self._get
-        instance, crew = self._instance, self._crew
+        calls, crew = self._calls, self._crew
         while True:
             self._ack_done()
             self._check()
             if sum(batch.count for batch in self._batches) >= self._in_flight:
-                instance._client(client_id)  # raises where it was stopped
+                calls.client(client_id)  # raises where it was stopped
                 crew.wait(_IDLE)
                 continue
-            is_over = instance._is_over(client_id)
+            is_over = calls.is_over(client_id)
             timeout = _BUSY if self._batches else self._idle
-            message = instance._read(batch_size, timeout, linger, client_id)
+            message = calls.read(batch_size, timeout, linger, client_id)
             if message:
                 self._hand_out(message)
             elif is_over and not self._batches:
@@ -394,12 +392,12 @@ class ParallelConsumer:
     def _wait_all(self) -> None:
         while self._crew.left:
             self._check()
-            self._instance._client(self._client_id)  # raises where it was stopped
+            self._calls.client(self._client_id)  # raises where it was stopped
             self._crew.wait(_IDLE)
 
     def _ack_done(self) -> None:
         while self._batches and not self._batches[0].left:
-            self._instance.ack(self._batches[0].id, client_id=self._client_id)
+            self._calls.ack(self._batches[0].id, client_id=self._client_id)
             self._batches.popleft()
 
     def _end(self) -> None:
@@ -408,6 +406,6 @@ class ParallelConsumer:
         try:
             with contextlib.suppress(BatchError, NotSubscribedError, NotActiveError, StateError):
                 self._ack_done()
-                self._instance.rollback(client_id=self._client_id)
+                self._calls.rollback(client_id=self._client_id)
         finally:
             self._batches.clear()

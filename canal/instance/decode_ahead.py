@@ -9,15 +9,13 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from canal._util.option_checks import check_callable
 from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
+from canal.instance.calls import Calls
 from canal.instance.delivery import Taken, take_back
 from canal.model import Message
-
-if TYPE_CHECKING:
-    from canal.instance.instance import Instance
 
 _Made = TypeVar("_Made")
 
@@ -42,26 +40,26 @@ class Decoded(Iterator[tuple[Message, _Made]]):
     _ahead: deque[_Ahead[_Made]] = deque()  # where __init__ fails
 
     def __init__(
-        self, instance: Instance, decode: Callable[[Message], _Made], threads: int,
+        self, calls: Calls, decode: Callable[[Message], _Made], threads: int,
         batch_size: int, linger: float, client_id: int, poll: float,
     ) -> None:  # fmt: skip
         check_callable(decode, "decode")
         if type(threads) is not int or threads < 1:
             raise ConfigError(f"decode_threads is a number of threads, not {threads!r}", remedy="Give it 1 or more.")
-        self._instance = instance
+        self._calls = calls
         self._decode = decode
         self._most = threads + 1
         self._batch_size, self._linger, self._client_id, self._poll = batch_size, linger, client_id, poll
-        self._threads = ThreadPoolExecutor(threads, f"canal-{instance.destination}-decode")
+        self._threads = ThreadPoolExecutor(threads, f"canal-{calls.destination}-decode")
         self._ahead = deque()  # the first may be in hand
         self._in_hand: Message | None = None
-        instance._begin_reading(client_id, self, _NAME)
+        calls.begin_reading(client_id, self, _NAME)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> tuple[Message, _Made]:
-        self._instance._readers.begin(self._client_id, self, _NAME)
+        self._calls.readers.begin(self._client_id, self, _NAME)
         try:
             while (found := self._step()) is None:
                 pass
@@ -71,7 +69,7 @@ class Decoded(Iterator[tuple[Message, _Made]]):
             raise
 
     def _end(self) -> None:
-        self._instance._readers.end(self._client_id, self)
+        self._calls.readers.end(self._client_id, self)
 
     def _step(self) -> tuple[Message, _Made] | None:
         """Ack what is in hand, have more decoded, and give the next; None: none has come so far.
@@ -81,7 +79,7 @@ class Decoded(Iterator[tuple[Message, _Made]]):
         """
         if self._in_hand is not None:
             with contextlib.suppress(NotActiveError):  # then another process delivers that message
-                self._instance.ack(self._in_hand, client_id=self._client_id)
+                self._calls.ack(self._in_hand, client_id=self._client_id)
             self._in_hand = None
         if not self._most:
             raise StopIteration
@@ -103,12 +101,12 @@ class Decoded(Iterator[tuple[Message, _Made]]):
 
     def _take(self) -> bool:
         """Have one more message decoded, if there is one. Waits for it only where none is ahead."""
-        instance = self._instance
+        calls = self._calls
         poll, linger = (0.0, 0.0) if self._ahead else (self._poll, self._linger)
         taken: list[Taken] = []
         try:
-            finished = instance._is_over(self._client_id)
-            message = instance._get(self._batch_size, poll, linger, self._client_id, taken)
+            finished = calls.is_over(self._client_id)
+            message = calls.get(self._batch_size, poll, linger, self._client_id, taken)
             if message:
                 self._ahead.append(_Ahead(taken[-1], message, self._threads.submit(self._decode, message)))
                 return True
@@ -132,9 +130,9 @@ class Decoded(Iterator[tuple[Message, _Made]]):
             one.made.cancel()
         self._threads.shutdown()
         first = next((one for one in self._ahead if not one.is_over()), None)
-        if first is not None and self._instance.is_running:
+        if first is not None and self._calls.is_running:
             with contextlib.suppress(BatchError, NotSubscribedError, NotActiveError, StateError):  # as by Stream.close
-                self._instance.rollback(first.message.id, client_id=self._client_id)
+                self._calls.rollback(first.message.id, client_id=self._client_id)
         self._ahead.clear()
         self._in_hand = None
         self._end()

@@ -9,10 +9,8 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
-
-import attrs
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
 
 from canal.errors import (
     BatchError,
@@ -26,12 +24,13 @@ from canal.errors import (
     fresh,
 )
 from canal.instance.client_filter import ClientFilter, ReadPosition, is_all_done
+from canal.instance.context import ClientContext
 from canal.instance.feed import Feed
 from canal.model import Message
-from canal.parse.parser import EventParser, parser_teller
+from canal.parse.parser import parser_teller
 from canal.position import Position
 from canal.status import ClientStatus, Lag, Latency, ParserStatus, StoreStatus
-from canal.store import EntryStore, MemoryStore, Slice
+from canal.store import CatchUpStore, Slice
 
 #: Seconds between two acks of entries that a client's filter dropped, and for which a get may look for one that passes.
 _SETTLE, _SCAN = 0.1, 1.0
@@ -40,27 +39,6 @@ _WAIT = 1.0
 
 #: Batches whose latency is kept.
 _LATENCIES = 1000
-
-
-@attrs.define(eq=False)
-class Line:
-    """What the clients of one Instance share."""
-
-    destination: str
-    parser: EventParser
-    store: EntryStore
-    #: Opens a line of a client's own behind a position. It is in the list, for who ends such lines, before it begins.
-    behind: Callable[[int, Position, list[Feed]], Feed]
-    #: Called when a client has caught up with the store again.
-    caught_up: Callable[[int], None]
-    #: Raises when the Instance does not run.
-    check_running: Callable[[], None]
-    #: What the shared parser reads at present.
-    source: Callable[[], Any]
-    #: Writes the cursor of a client, durably: into the meta manager, with ``ha`` by way of the turns.
-    write: Callable[[int, Position], None]
-    #: Returns when the cursors that were written are durable.
-    flush: Callable[[], None]
 
 
 class Batch(NamedTuple):
@@ -114,9 +92,9 @@ class Delivery:
     """
 
     def __init__(
-        self, line: Line, client_id: int, filter: str, start: ReadPosition, durable: bool, next_id: int, first_id: int
+        self, context: ClientContext, client_id: int, filter: str, start: ReadPosition, durable: bool, next_id: int, first_id: int
     ) -> None:
-        self.line = line
+        self.context = context
         self.id = client_id
         self.durable = durable
         self.auto = 0
@@ -197,9 +175,9 @@ class Delivery:
     def _lost(self, error: CanalError, reading: ReadPosition) -> None:
         """The store keeps nothing for it any more: it reads on over a line of its own, if it may read at all."""
         if self.is_over:
-            raise StateError("the instance was stopped", destination=self.line.destination) from error
+            raise StateError("the instance was stopped", destination=self.context.destination) from error
         if self.is_gone:
-            raise not_subscribed(self.id, self.line.destination) from error
+            raise not_subscribed(self.id, self.context.destination) from error
         if isinstance(error, NotSubscribedError):
             self._detach(reading)
         elif self.state.reading.feed is reading.feed:  # else another thread has closed a line that is left
@@ -264,14 +242,14 @@ class Delivery:
             with self.lock:
                 state = self._current()
                 if self.is_over:
-                    raise StateError("the instance was stopped", destination=self.line.destination)
+                    raise StateError("the instance was stopped", destination=self.context.destination)
                 if state.reading.feed is None:
-                    self.line.store.close(self.id)
-                    feed = self.line.behind(self.id, state.reading.position, self.feeds)
+                    self.context.store.close(self.id)
+                    feed = self.context.open_feed(self.id, state.reading.position, self.feeds)
                     self.state = state._replace(reading=state.reading._replace(start=0, skip=None, feed=feed))
         elif feed.stop is not None and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _SETTLE
-            if feed.source is not self.line.source():
+            if feed.source is not self.context.source:
                 self._detach(self.state.reading)
             else:
                 self._join()
@@ -286,8 +264,8 @@ class Delivery:
         """
         with self.lock:
             reading = self._current().reading
-            store = self.line.store
-            if self.is_over or reading.feed is None or reading.feed.stop is None or not isinstance(store, MemoryStore):
+            store = self.context.store
+            if self.is_over or reading.feed is None or reading.feed.stop is None or not isinstance(store, CatchUpStore):
                 return False
             try:
                 done = end or reading.position
@@ -295,19 +273,19 @@ class Delivery:
                 if start is None and (store.open(self.id) or not self._is_behind_start(done)):
                     return False
                 start = start or 0  # the store has all since the start of the stream
-                joined = reading._replace(start=start, skip=done, feed=Feed(self.line.parser, store))
+                joined = reading._replace(start=start, skip=done, feed=Feed(self.context.parser, store))
                 self._joined = joined
                 self.state = self.state._replace(reading=joined)
             finally:
                 if self.state.reading is reading:
                     store.close(self.id)
-        self.line.caught_up(self.id)
+        self.context.caught_up(self.id)
         return True
 
     def _is_behind_start(self, position: Position) -> bool:
         """Return whether the shared stream has begun at this position or before it."""
         with contextlib.suppress(CanalError):  # it has not begun yet
-            return position.precedes(self.line.parser.wait_started(0.0)) is False
+            return position.precedes(self.context.parser.wait_started(0.0)) is False
         return False
 
     def end_feeds(self) -> None:
@@ -327,19 +305,19 @@ class Delivery:
         """Go on at a position, over a line of its own that begins there; what was handed out can be acked no more."""
         with self.lock:
             if self.is_over:
-                self.line.check_running()
+                self.context.check_running()
             state = self._current()
             if self.durable:
-                self.line.write(self.id, position)
+                self.context.write_cursor(self.id, position)
                 try:
-                    self.line.flush()  # a cursor that is written later is lost by a crash, and what lies before it skipped
+                    self.context.flush()  # a cursor that is written later is lost by a crash, and what lies before it skipped
                 except CursorError:
-                    self.line.write(self.id, state.acked.position)
+                    self.context.write_cursor(self.id, state.acked.position)
                     raise
             reading = ReadPosition(0, position, feed=feed)
             self.feeds.append(feed)
             self.state = state._replace(acked=reading, reading=reading, batches=(), rollbacks=state.rollbacks + 1)
-            self.line.store.close(self.id)
+            self.context.store.close(self.id)
             self._wake()
 
     @property
@@ -356,7 +334,7 @@ class Delivery:
         """As ``Instance.ack``: the cursor is durable when it returns."""
         with self.lock:
             if self.is_over:
-                self.line.check_running()
+                self.context.check_running()
                 raise self._too_late(batch_id)
             state = self._current()
             batches = state.batches
@@ -379,7 +357,7 @@ class Delivery:
         """The durable cursor first, then the state, then the store's room: what an exception leaves out is made up for."""
         position = state.acked.position
         if self.durable and position is not self.state.acked.position:
-            self.line.write(self.id, position)
+            self.context.write_cursor(self.id, position)
         self.state = state
         self._release()
 
@@ -400,7 +378,7 @@ class Delivery:
         if others:
             raise BatchError(
                 f"client {self.id} has batches that are not acked: {others}",
-                destination=self.line.destination, remedy="Ack or roll them back, or use get_without_ack.",
+                destination=self.context.destination, remedy="Ack or roll them back, or use get_without_ack.",
             )  # fmt: skip
         return outstanding[0] if outstanding else 0
 
@@ -411,7 +389,7 @@ class Delivery:
             return BatchError(
                 f"batch {batch_id} is not outstanding for client {self.id}; outstanding are "
                 f"{[batch.id for batch in state.batches]}",
-                destination=self.line.destination,
+                destination=self.context.destination,
                 remedy="It was acked or rolled back before, perhaps by another reader of this client, or belongs to another "
                 "client. Give each reader a client of its own.",
             )
@@ -421,11 +399,11 @@ class Delivery:
             name = next((one.name for one in threading.enumerate() if one.ident == first.thread), "that has ended")
             text = f"{text}, which thread {name!r} got and has not acked"
             remedy = f"{remedy} If two threads read client {self.id}, give each a client of its own."
-        return BatchError(text, destination=self.line.destination, remedy=remedy)
+        return BatchError(text, destination=self.context.destination, remedy=remedy)
 
     def _too_late(self, batch_id: int) -> NotActiveError:
         return NotActiveError(
-            f"batch {batch_id} was handed out before this process had to pause", destination=self.line.destination,
+            f"batch {batch_id} was handed out before this process had to pause", destination=self.context.destination,
             remedy="What was not acked then is delivered again, by the process that is active.",
         )  # fmt: skip
 
@@ -433,7 +411,7 @@ class Delivery:
         """As ``Instance.rollback``: hand out again. With ``disown`` what was handed out cannot be acked any more."""
         with self.lock:
             if self.is_over:  # its store is closed, or is about to be
-                self.line.check_running()
+                self.context.check_running()
                 if batch_id is None:
                     return
                 raise self._too_late(batch_id)
@@ -441,7 +419,7 @@ class Delivery:
             number = 0 if batch_id is None else state.number(batch_id)
             if number is None:
                 raise BatchError(
-                    f"batch {batch_id} is not outstanding for client {self.id}", destination=self.line.destination
+                    f"batch {batch_id} is not outstanding for client {self.id}", destination=self.context.destination
                 )
             if disown:
                 state = state._replace(first_id=state.next_id)
@@ -451,7 +429,7 @@ class Delivery:
             self._wake()
 
     def _wake(self) -> None:
-        for store in (self.line.store, *(feed.store for feed in self.feeds)):
+        for store in (self.context.store, *(feed.store for feed in self.feeds)):
             store.wake()
 
     def outstanding(self) -> list[int]:
@@ -501,11 +479,11 @@ class Delivery:
 
     def _check_not_over(self) -> None:
         if self.is_over:
-            raise StateError("the instance was stopped", destination=self.line.destination)
+            raise StateError("the instance was stopped", destination=self.context.destination)
 
     def _check_current(self) -> None:
         if self.is_gone and not self.is_over:
-            raise not_subscribed(self.id, self.line.destination)
+            raise not_subscribed(self.id, self.context.destination)
 
     # -- status -------------------------------------------------------------------------------------------------------
 

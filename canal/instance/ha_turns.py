@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, CoordinationError, NotActiveError
 from canal.ha.machine import Role
 from canal.ha.running import RunningMonitor
+from canal.instance.context import ClientContext
 from canal.instance.delivery import Delivery, Taken, take_back
 from canal.meta.protocol import MetaManager
 from canal.model import Message
@@ -21,41 +22,44 @@ from canal.position import Position
 from canal.zookeeper.session import Fence, Session
 
 
-def bind(parts: Iterable[Any], session: Session, fence: Callable[[], Fence | None]) -> None:
-    """A turn begins: tell it to the parts that write behind its fence, or forget the last one. A user's own need not care."""
+@runtime_checkable
+class FencedPart(Protocol):
+    """A meta manager or schema history that writes to ZooKeeper beside a check of the turn's fence.
+
+    A part without this method writes without a fence. Then a process whose turn is over may still write to it.
+    """
+
+    def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
+        """Use this session from the next ``start`` on, and the fence that ``fence`` returns then."""
+
+
+def bind(parts: Iterable[object], session: Session, fence: Callable[[], Fence | None]) -> None:
+    """A turn begins: bind the parts that write beside its fence."""
     for part in parts:
-        told = getattr(part, "bind", None)
-        if told is not None:
-            told(session, fence)
+        if isinstance(part, FencedPart):
+            part.bind(session, fence)
 
 
 class Turns:
     """The turns of one instance, and what is kept from one to the next.
 
     Args:
-        is_running: whether the instance is between ``start`` and ``stop``.
-        check: raises what there is to say of an instance of which no parts run.
-        is_exhausted: whether nothing will ever come again.
-        client: gives a client by its id.
+        client: returns a client by its id.
     """
 
     def __init__(
-        self, ha: RunningMonitor, destination: str, alarms: AlarmDesk, is_running: Callable[[], bool],
-        check: Callable[[], None], is_exhausted: Callable[[], bool], client: Callable[[int], Delivery],
-    ) -> None:  # fmt: skip
+        self, ha: RunningMonitor, context: ClientContext, alarms: AlarmDesk, client: Callable[[int], Delivery]
+    ) -> None:
         self._ha = ha
-        self._destination = destination
+        self._context = context
         self._alarms = alarms
-        self._is_running = is_running
-        self._check = check
-        self._is_exhausted = is_exhausted
         self._client = client
         #: What is to be subscribed in each turn: filters by client.
         self.noted: dict[int, str | None] = {}
         self._epoch = 0  # of the last turn
         self._left: dict[int, tuple[str, Position]] = {}  # clients at its end, their filters and cursors
 
-    def begin(self, session: Session, parts: Iterable[Any]) -> None:
+    def begin(self, session: Session, parts: Iterable[object]) -> None:
         """It is this process's turn: what writes does so beside the fence."""
         ha = self._ha
         bind(parts, session, lambda: ha.fence)
@@ -88,8 +92,8 @@ class Turns:
 
     def may_subscribe(self, client_id: int, filter: str | None, timeout: float, durable: bool) -> bool:
         """Whether it is this process's turn, once that is known; the subscription is noted for later turns too."""
-        if not self._is_running():
-            self._check()
+        if not self._context.is_started:
+            self._context.check_running()
         if durable:
             self.noted[client_id] = self.noted.get(client_id) if filter is None else filter
         deadline = time.monotonic() + timeout
@@ -97,12 +101,12 @@ class Turns:
             problem = self._ha.error
             if self._ha.role in (Role.STANDBY, Role.WAITING, Role.RESTING) and self._ha.is_decided and problem is None:
                 return False
-            if not self._is_running():
-                self._check()
+            if not self._context.is_started:
+                self._context.check_running()
             if time.monotonic() >= deadline:
                 text = f"it is not known yet which process is active: this one is {self._ha.role.value}"
                 raise CoordinationError(
-                    text if problem is None else f"{text}: {problem.message}", destination=self._destination,
+                    text if problem is None else f"{text}: {problem.message}", destination=self._context.destination,
                     remedy=problem and problem.remedy or "Check that ZooKeeper can be reached; it goes on trying.",
                 ) from problem  # fmt: skip
         return True
@@ -116,8 +120,8 @@ class Turns:
         while True:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             if not ha.wait_active(left):
-                if not self._is_running():
-                    self._check()
+                if not self._context.is_started:
+                    self._context.check_running()
                 return Message(-1, [])
             fence = ha.fence
             if not ha.wait_active(0.0):
@@ -128,7 +132,7 @@ class Turns:
                 ha.fenced(fence)
                 continue
             except CanalError:
-                if not self._is_running() or (ha.may_pass and ha.fence is fence):
+                if not self._context.is_started or (ha.may_pass and ha.fence is fence):
                     raise
                 continue  # the turn has ended meanwhile
             if message and fence is not None and ha.fence is fence and ha.may_pass:  # the clock last
@@ -136,7 +140,7 @@ class Turns:
                 return message
             if message:  # too late: another process may deliver it by now
                 take_back(taken)
-            elif left is not None and deadline is not None and time.monotonic() >= deadline or self._is_exhausted():
+            elif left is not None and deadline is not None and time.monotonic() >= deadline or self._context.is_exhausted:
                 return message
 
     def check_ack(self, batch_id: int, client_id: int) -> None:
@@ -147,13 +151,4 @@ class Turns:
         except NotActiveError:
             with contextlib.suppress(CanalError):
                 self._client(client_id).rollback(disown=True)
-            raise
-
-    def write_cursor(self, meta: MetaManager, client_id: int, position: Position) -> None:
-        """Write a cursor; where another process has the turn, this one's is over."""
-        fence = self._ha.fence
-        try:
-            meta.update_cursor(client_id, position)
-        except NotActiveError:
-            self._ha.fenced(fence)
             raise

@@ -19,35 +19,35 @@ from canal._util.ownership import claim
 from canal._util.threads import as_own
 from canal.alarm import Alarm, AlarmDesk, AlarmKind, log_alarm
 from canal.changes.change import Change
-from canal.changes.flat import Changes
 from canal.config import InstanceConfig, check_shared, check_start
 from canal.errors import (
     CanalError,
     ConfigError,
     ConnectionLostError,
     CoordinationError,
-    NotActiveError,
     PositionLostError,
     StateError,
 )
 from canal.filter import TableFilter
 from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
-from canal.instance.catch_up import open_line
+from canal.instance.calls import Calls
+from canal.instance.catch_up import line_config
 from canal.instance.clients import Clients
 from canal.instance.consume import Crew, Handling, Key, ParallelConsumer
+from canal.instance.context import ClientContext
 from canal.instance.decode_ahead import Decoded
-from canal.instance.delivery import Delivery, Line, Taken, check_client_id, not_subscribed, take_back
+from canal.instance.delivery import Delivery, Taken, check_client_id
 from canal.instance.feed import Feed
 from canal.instance.ha_turns import Turns
+from canal.instance.parts import Parts
 from canal.instance.readers import Readers
-from canal.instance.stream import Stream, consume
-from canal.instance.wiring import masked_sink, parser_of, sink_of, store_of
+from canal.instance.stream import Changes, Stream, consume
+from canal.instance.wiring import parser_of, sink_of, store_of
 from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.model import Entry, Message
-from canal.parse.group import GroupParser
-from canal.parse.parser import BinlogParser, EventParser, OwnParser, parser_teller, wait_for_rest
+from canal.parse.parser import EventParser, wait_for_rest
 from canal.position import Position
-from canal.sink import EntrySink, Sink
+from canal.sink import Sink
 from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
 from canal.store import EntryStore, HeldBack, MemoryStore
 from canal.zookeeper.session import Fence, Session, ZooKeeper
@@ -82,11 +82,10 @@ class Instance:
             )
         self.config = config
         parser = parser_of(config)
-        watched = [one for one in _binlog_parsers(parser) if config.heartbeat or one.other_source is not None]
-        self._healths = tuple(SourceHealth(config.heartbeat or Heartbeat(), one.open_probe, one.switch) for one in watched)
         self._configure(config, parser)
+        self._healths = self._parts.watch(config.heartbeat or Heartbeat(), without_standby=config.heartbeat is not None)
         if config.ha is not None:
-            self._take_turns(RunningMonitor(config.ha, config.destination, _Parts(self), self._alarms))
+            self._take_turns(RunningMonitor(config.ha, config.destination, _TurnParts(self), self._alarms))
 
     @classmethod
     def _of_output(cls, config: InstanceConfig, parser: EventParser) -> Self:
@@ -96,10 +95,8 @@ class Instance:
         return self
 
     def _configure(self, config: InstanceConfig, parser: EventParser) -> None:
-        self._compose(
-            config.destination, parser, sink_of(config), store_of(config, self._held_back), config.meta, config.start_timeout,
-            config.alarm,
-        )  # fmt: skip
+        parts = Parts(parser, sink_of(config), store_of(config, self._held_back), config.meta)
+        self._compose(config.destination, parts, config.start_timeout, config.alarm)
 
     @classmethod
     def compose(
@@ -117,80 +114,55 @@ class Instance:
     ) -> Self:
         """An instance from parts; any of them may be the user's own class that meets the Protocol of the part.
 
-        The default sink withholds the statements of tables that parsers mask; another ``EntrySink`` must have their masks.
-        With a ``heartbeat`` the sources of each :class:`canal.parse.BinlogParser` that has a standby are watched, also in
-        a group.
+        The default sink withholds the statements of tables that parsers mask; another sink must have their masks. With a
+        ``heartbeat`` the sources of each parser that has a standby are watched, also in a group. What a part may have beside
+        its Protocol is in docs/how-to/your-own-parts.md.
 
         With ``ha`` processes that compose the same destination take turns: the parts run in one of them, and are started again
         with each turn. ``meta`` is a ``ZooKeeperMeta`` then, when none is given. Without ``binlog_row_metadata=FULL`` give each
         ``BinlogParser`` a :class:`canal.parse.ZooKeeperHistory`. ``alarm`` gets what concerns the turns; parsers have their own.
+
+        Raises:
+            ConfigError: a part does not meet its Protocol, or lacks what another option needs.
         """
         self = cls.__new__(cls)
-        for part, protocol in ((parser, EventParser), (sink, Sink), (store, EntryStore), (meta, MetaManager)):
-            if part is not None and not isinstance(part, protocol):
-                missing = [name for name in dir(protocol) if not name.startswith("_") and not hasattr(part, name)]
-                raise ConfigError(f"{part!r} is no {protocol.__name__}: it lacks {', '.join(missing)}")
-        parsers = _binlog_parsers(parser)
-        if ha is not None:
-            meta = meta or ZooKeeperMeta(ha)
-            check_shared(meta, *(one.history for one in parsers))
-        self._compose(
-            destination, parser, masked_sink(parsers, sink), store or MemoryStore(), meta or MemoryMeta(), start_timeout, alarm
+        if ha is not None and meta is None:
+            meta = ZooKeeperMeta(ha)
+        parts = Parts(
+            parser, sink, MemoryStore() if store is None else store, MemoryMeta() if meta is None else meta
         )
         if ha is not None:
-            self._take_turns(RunningMonitor(ha, destination, _Parts(self), self._alarms))
-        watched = [one for one in parsers if one.other_source is not None]
+            check_shared(parts.meta, *parts.histories)
+        self._compose(destination, parts, start_timeout, alarm)
+        if ha is not None:
+            self._take_turns(RunningMonitor(ha, destination, _TurnParts(self), self._alarms))
         if heartbeat is not None:
-            self._healths = tuple(SourceHealth(heartbeat, one.open_probe, one.switch) for one in watched)
+            self._healths = parts.watch(heartbeat, without_standby=False)
         return self
 
-    def _compose(
-        self,
-        destination: str,
-        parser: EventParser,
-        sink: Sink,
-        store: EntryStore,
-        meta: MetaManager,
-        start_timeout: float,
-        alarm: Alarm,
-    ) -> None:
+    def _compose(self, destination: str, parts: Parts, start_timeout: float, alarm: Alarm) -> None:
         self.destination = destination
+        self.parser, self.sink, self.store, self.meta = parts.parser, parts.sink, parts.store, parts.meta
+        self._parts = parts
         self._alarms = AlarmDesk(alarm)
         self._alarms.reset(destination)
-        self.parser = parser
-        self._asked = parser_teller(parser)
-        self.sink = sink
-        line = self._line = Line(
-            destination, parser, store, self._open_behind, self._caught_up, self._check_running, lambda: self._asked.source,
-            lambda client_id, position: meta.update_cursor(client_id, position), meta.flush,
-        )  # fmt: skip
-        clients = self._clients = Clients(line, meta)
-        self._readers = Readers(destination)
-        self._lent: Callable[[Sink], Sink] = _OwnSink
-        if isinstance(parser, OwnParser):
-            parser.oldest, parser.marks, parser.translated = clients.oldest_cursor, clients.marks, clients.translate
-            parser.lost = self._lost
-            self._lent = lambda sink: sink
-        if isinstance(parser, GroupParser):
-            parser.joined = clients.add_members
-        self.store = store
-        self.meta = meta
-        if isinstance(meta, MemoryMeta):
-            meta.address_of = self._asked.address_of
         self._start_timeout = start_timeout
         self._life = Life(destination, self._begin, self._end, start_timeout)
         self._steps = Steps()  # that end the run of the parts
-        self._running = False  # the parts run: with ``ha`` in the active process only
-        self._started_at = 0.0
+        self._context = ClientContext(destination, parts, self._alarms, self._life, self._open_feed)
+        self._clients = clients = Clients(self._context, parts.meta)
+        self._calls = Calls(self._context, clients)
+        if (aware := parts.client_aware) is not None:
+            aware.oldest, aware.marks, aware.translated, aware.lost = (
+                clients.oldest_cursor, clients.marks, clients.translate, self._lost,
+            )  # fmt: skip
+        if parts.merging is not None:
+            parts.merging.joined = clients.add_members
 
     def _take_turns(self, ha: RunningMonitor) -> None:
         """Run the parts while ``ha`` says that it is this process's turn."""
-        self._ha = ha
-        self._turns = Turns(
-            ha, self.destination, self._alarms, lambda: self.is_running, self._check_running, lambda: self.is_exhausted,
-            self._client,
-        )  # fmt: skip
-        self._line.write = partial(self._turns.write_cursor, self.meta)
+        self._ha = self._context.ha = ha
+        self._turns = self._calls.turns = Turns(ha, self._context, self._alarms, self._calls.client)
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -232,8 +204,7 @@ class Instance:
     def _start_parts(self) -> None:
         steps = self._steps = Steps()
         try:
-            ours = (self.sink,) if isinstance(self.sink, EntrySink) else ()  # a user's own may serve several instances
-            steps.add(claim(self, self.destination, self.meta, self.store, self.parser, *ours))
+            steps.add(claim(self, self.destination, *self._parts.exclusive))
             steps.add(self.meta.stop)
             try:
                 self.meta.start(self.destination)
@@ -247,13 +218,12 @@ class Instance:
             if self._turns is not None:
                 self._turns.restore(self.meta)
             resume = self._clients.restore()
-            self.parser.start(self.destination, self._lent(self.sink), resume, self.store.end)
+            self.parser.start(self.destination, _OwnSink(self.sink), resume, self.store.end)
             for health in self._healths:
                 steps.add(health.stop)
                 health.start(self.destination)
             with self._clients.lock:
-                self._started_at = time.monotonic()
-                self._running = True
+                self._context.note_start()
         except BaseException:
             with contextlib.suppress(Exception):  # what went wrong first is raised
                 self._stop_parts()
@@ -263,8 +233,7 @@ class Instance:
     def _begin_parts(self, session: Session) -> None:
         """It is this process's turn: start the parts."""
         assert self._turns is not None
-        members = self.parser.members.values() if isinstance(self.parser, GroupParser) else (self.parser,)
-        self._turns.begin(session, (self.meta, *(parser_teller(one).history for one in members)))
+        self._turns.begin(session, (self.meta, *self._parts.histories))
         self._start_parts()
 
     def _subscribe_noted(self) -> None:
@@ -277,7 +246,7 @@ class Instance:
 
     def _stop_parts(self) -> None:
         with self._clients.lock:
-            was_running, self._running = self._running, False
+            was_running, self._context.parts_run = self._context.parts_run, False
             if self._turns is not None and was_running:
                 self._turns.forget()
             keep = self._turns.keep if self._turns is not None and was_running else _nothing
@@ -302,8 +271,8 @@ class Instance:
         By GTID set where both have GTIDs: nothing is lost and nothing repeated. Else the position is found by time and by the
         last transactions; see docs/start-positions.md.
         """
-        self._check_running()
-        switch = self._asked.switch
+        self._context.check_running()
+        switch = self._parts.teller.switch
         if switch is None:
             raise StateError("this parser has no standby", destination=self.destination)
         return bool(switch(reason))
@@ -317,16 +286,16 @@ class Instance:
             return Role.OFFLINE
         if self._ha is not None:
             return self._ha.role
-        return Role.ACTIVE if self._running else Role.OFFLINE
+        return Role.ACTIVE if self._context.parts_run else Role.OFFLINE
 
     def wait_active(self, timeout: float | None = None) -> bool:
         """Wait until this process is active; False when ``timeout`` seconds are over or the instance was stopped."""
         self._life.check_process()
-        return self._running if self._ha is None else self._ha.wait_active(timeout)
+        return self._context.parts_run if self._ha is None else self._ha.wait_active(timeout)
 
     def release(self) -> None:
         """Let another process take over. This one stands by, and competes again after a while."""
-        self._check_running()
+        self._context.check_running()
         if self._ha is None:
             raise StateError("there is no other process: this instance has no ha", destination=self.destination)
         self._ha.release()
@@ -342,12 +311,11 @@ class Instance:
 
         What is in the store is still handed out: a loop ends when a ``get`` that began after this was true has come back empty.
         """
-        return self.parser.is_finished and (self._ha is None or self._running)
+        return self._context.is_exhausted
 
     def _is_over(self, client_id: int) -> bool:
         """As ``is_exhausted``, for one client: what is behind the store has its own end."""
-        client = self._clients.get(client_id)
-        return self.is_exhausted and (client is None or client.kept is not None)
+        return self._calls.is_over(client_id)
 
     @property
     def error(self) -> CanalError | None:
@@ -380,7 +348,7 @@ class Instance:
         seconds = self._start_timeout if timeout is None else timeout
         if self._turns is not None and not self._turns.may_subscribe(client_id, filter, seconds, durable):
             return
-        self._check_running()
+        self._context.check_running()
         self._subscribe(client_id, filter, seconds, durable)
 
     def _subscribe(self, client_id: int, filter: str | None, timeout: float, durable: bool = True) -> None:
@@ -400,12 +368,12 @@ class Instance:
                         raise
             return wait_for_rest(self.parser, deadline - time.monotonic(), timeout)
         except StateError:  # of a parser that was stopped
-            self._check_running()
+            self._context.check_running()
             raise
 
     def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
         """Forget a client, its filter and its cursor, durably. The ids of its batches go on if it subscribes again."""
-        self._check_running()
+        self._context.check_running()
         if self._turns is not None:
             self._turns.noted.pop(client_id, None)
         if self._clients.unsubscribe(client_id) and self._ha is not None:
@@ -423,12 +391,12 @@ class Instance:
         It begins with what the store keeps, or over a connection of its own until it has caught up; where the source has no log
         from there on, a get raises that.
         """
-        self._check_running()
+        self._context.check_running()
         self._clients.resume(client_id, cursor)
 
     def _name_clients(self, named: Callable[[int], str]) -> None:
         """Call clients something else in alarms than by their ids."""
-        self._clients.named = named
+        self._context.name_of = named
 
     # -- clients that are behind the store ------------------------------------------------------------------------
 
@@ -450,9 +418,9 @@ class Instance:
         seconds = self._start_timeout if timeout is None else timeout
         opened: list[Feed] = []
         try:
-            line, feed = self._own_line(client_id, to, opened, is_cursor=False)
-            line.subscribe(client_id, timeout=seconds)
-            position = line.position(client_id)
+            instance, feed = self._open_line(client_id, to, opened, is_cursor=False)
+            instance.subscribe(client_id, timeout=seconds)
+            position = instance.position(client_id)
             self._clients.seek(client, feed, position)
         except BaseException:
             client.feeds.extend(opened)  # ends it, where it is not what is read
@@ -462,26 +430,35 @@ class Instance:
         log.info("[%s] client %d goes on at %s", self.destination, client_id, position)
         return position
 
-    def _own_line(self, client_id: int, start: str | Position, feeds: list[Feed], is_cursor: bool) -> tuple[Instance, Feed]:
-        if self.config is None or isinstance(self.parser, GroupParser):
+    def _open_line(self, client_id: int, start: str | Position, feeds: list[Feed], is_cursor: bool) -> tuple[Instance, Feed]:
+        """Start an Instance like this one for a client alone. The list has its feed before it begins.
+
+        Args:
+            is_cursor: the start is the client's cursor.
+        """
+        if self.config is None or self._parts.merging is not None:
             what = "of a group" if self.config is not None else "that was composed of parts"
             raise StateError(
                 f"a line of a client's own cannot be made of an instance {what}", destination=self.destination,
                 remedy="Make one from an InstanceConfig with one source.",
             )  # fmt: skip
-        name = self._clients.named(client_id)
-        return open_line(self.config, self._asked.source, client_id, feeds, start, is_cursor, name)
+        name, source = self._context.name_of(client_id), self._context.source
+        instance = Instance(line_config(self.config, source, client_id, start, is_cursor, name))
+        instance._name_clients(lambda client_id: name)
+        feeds.append(Feed(instance.parser, instance.store, instance.stop, source))
+        instance.start()
+        return instance, feeds[-1]
 
-    def _open_behind(self, client_id: int, position: Position, feeds: list[Feed]) -> Feed:
+    def _open_feed(self, client_id: int, position: Position, feeds: list[Feed]) -> Feed:
         log.info("[%s] client %d reads on from %s over a connection of its own", self.destination, client_id, position)
-        return self._own_line(client_id, position, feeds, is_cursor=True)[1]
+        return self._open_line(client_id, position, feeds, is_cursor=True)[1]
 
     def _lost(self, error: PositionLostError) -> Position | None:
         """The first cursor is lost: its clients read on by themselves, and the others go on at the next cursor."""
         first = self._clients.first()
-        names = " and ".join(self._clients.named(client.id) for client in first)
+        names = " and ".join(self._context.name_of(client.id) for client in first)
         error.remedy = f"{error.remedy} It is the cursor of {names}: seek() moves a cursor, unsubscribe() deletes it."
-        if self.config is None or isinstance(self.parser, GroupParser):
+        if self.config is None or self._parts.merging is not None:
             return None  # they cannot have lines of their own
         position = self._clients.leave(first)
         if position is not None:
@@ -491,9 +468,6 @@ class Instance:
                 f"on_lost={self.config.on_lost!r} decides for it alone; the others go on from {position}",
             )
         return position
-
-    def _caught_up(self, client_id: int) -> None:
-        self._alarms.announce(AlarmKind.SLOW, f"{self._clients.named(client_id)} has caught up with the store")
 
     def _held_back(self, held: HeldBack) -> None:
         """The store tells who holds it back."""
@@ -523,27 +497,8 @@ class Instance:
 
         With ``ha``, while another process is active, it waits and gives nothing, so one loop serves all processes.
         """
-        self._readers.check(client_id)
-        return self._read(batch_size, timeout, linger, client_id)
-
-    def _read(self, batch_size: int, timeout: float | None, linger: float, client_id: int) -> Message:
-        """As ``get_without_ack``, for a reader that is registered."""
-        taken: list[Taken] = []
-        try:
-            return self._get(batch_size, timeout, linger, client_id, taken)
-        except BaseException:  # out of a signal's handler, say
-            take_back(taken)
-            raise
-
-    def _get(
-        self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
-    ) -> Message:
-        """As ``get_without_ack``. Who calls takes back what is ``taken`` when the message does not get through to him."""
-        _check_get(batch_size, timeout, linger)
-        self._life.check_process()
-        if self._turns is None:
-            return self._client(client_id).get(batch_size, timeout, linger, taken)
-        return self._turns.get(batch_size, timeout, linger, client_id, taken)
+        self._calls.readers.check(client_id)
+        return self._calls.read(batch_size, timeout, linger, client_id)
 
     def get(
         self, batch_size: int = 1000, timeout: float | None = 0.0, linger: float = 0.0, *, client_id: int = CLIENT_ID
@@ -552,21 +507,7 @@ class Instance:
 
         A crash in between therefore repeats a batch and loses none.
         """
-        self._readers.check(client_id)
-        taken: list[Taken] = []
-        try:
-            with contextlib.suppress(NotActiveError):  # then another process delivers that batch
-                last = self._client(client_id).unacked_by_get()
-                if last:
-                    self.ack(last, client_id=client_id)
-            message = self._get(batch_size, timeout, linger, client_id, taken)
-            if message:
-                client, batch = taken[-1]
-                client.auto = batch.id
-            return message  # no signal's handler runs between these two: what is acked by itself was returned
-        except BaseException:
-            take_back(taken)
-            raise
+        return self._calls.get_and_ack(batch_size, timeout, linger, client_id)
 
     def ack(self, batch_id: int | Message, *, client_id: int = CLIENT_ID) -> None:
         """Confirm the oldest outstanding batch, by its id or its message. When it returns the cursor is durable (as the meta
@@ -580,13 +521,7 @@ class Instance:
             NotActiveError: with ``ha``: it is another process's turn, or was since the batch was handed out. It delivers
                 from the last cursor.
         """
-        batch_id = batch_id.id if isinstance(batch_id, Message) else batch_id
-        _check_batch_id(batch_id)
-        if batch_id == -1 and self.is_running:
-            return
-        if self._turns is not None and self.is_running:
-            self._turns.check_ack(batch_id, client_id)
-        self._client(client_id).ack(batch_id)
+        self._calls.ack(batch_id, client_id=client_id)
 
     def rollback(self, batch_id: int | Message | None = None, *, client_id: int = CLIENT_ID) -> None:
         """Hand out again: everything since the last ack, or a batch, by its id or its message, and all after it (with new ids).
@@ -595,13 +530,7 @@ class Instance:
             BatchError: the id is not outstanding. Nothing has changed.
             NotActiveError: the batch was handed out in an earlier turn of this process.
         """
-        if isinstance(batch_id, Message):
-            if not batch_id:
-                return
-            batch_id = batch_id.id
-        if batch_id is not None:
-            _check_batch_id(batch_id)
-        self._client(client_id).rollback(batch_id)
+        self._calls.rollback(batch_id, client_id=client_id)
 
     def list_batches(self, client_id: int = CLIENT_ID) -> list[int]:
         """Ids of the outstanding batches, oldest first."""
@@ -618,32 +547,25 @@ class Instance:
         seconds to answer; without it, or where the answer does not come, lag in bytes and transactions is None.
         """
         self._life.check_process()
-        complete = self._asked.complete_to or None  # before the look at what the store holds
+        complete = self._parts.teller.complete_to or None  # before the look at what the store holds
         # From the clients to the source, and what is acked before what is got: each is at least as far as the one before.
         clients = [(client, client.state) for client in self._clients.all()]
         got = {client.id: state.reading.start for client, state in clients}
-        store: StoreStatus | None = self._told(self.store, StoreStatus, got)
-        parser: ParserStatus | None = self._told(self.parser, ParserStatus, source_timeout)
+        store: StoreStatus | None = self._parts.status_of(self.store, StoreStatus, got)
+        parser: ParserStatus | None = self._parts.status_of(self.parser, ParserStatus, source_timeout)
         now = time.time()
         ha = self._ha
         return InstanceStatus(
             self.destination, self._state(parser), now,
-            time.monotonic() - self._started_at if self._running else None,
+            self._context.uptime,
             tuple(client.status(state, store, parser, now, complete) for client, state in clients), store, parser,
             self.parser.error or (None if ha is None else ha.error),
             None if ha is None else ha.role.value, {} if ha is None else {role.value: ha.transitions[role] for role in Role},
             self._alarms.count + (0 if parser is None else parser.alarms),
         )  # fmt: skip
 
-    @staticmethod
-    def _told(part: Any, kind: type[Any], *arguments: Any) -> Any:
-        """What a part says of itself; None where it is the user's own and does not."""
-        status = getattr(part, "status", None)
-        found = status(*arguments) if callable(status) else None
-        return found if isinstance(found, kind) else None
-
     def _state(self, parser: ParserStatus | None) -> State:
-        if not self._running:
+        if not self._context.parts_run:
             return State.STOPPED
         if parser is not None:
             return parser.state
@@ -666,19 +588,9 @@ class Instance:
         Raises:
             StateError: another stream, a pipe or ``consume`` reads this client. ``close()`` ends a stream that was left.
         """
-        stream = Stream(self, batch_size, linger, client_id, poll)
+        stream = Stream(self._calls, batch_size, linger, client_id, poll)
         stream.begin()
         return stream
-
-    def _begin_reading(self, client_id: int, reader: object, what: str) -> None:
-        """Register the one reader of a client, and roll back what was handed out before."""
-        self._readers.begin(client_id, reader, what)
-        try:
-            with contextlib.suppress(NotActiveError):  # nothing is outstanding then
-                self.rollback(client_id=client_id)
-        except BaseException:
-            self._readers.end(client_id, reader)
-            raise
 
     def decoded(
         self, decode: Callable[[Message], _Made], batch_size: int = 1000, linger: float = 0.0, *, decode_threads: int = 2,
@@ -690,7 +602,7 @@ class Instance:
         ``decode`` raises at the turn of its message. It pays where ``decode`` lets go of the interpreter's lock. As many messages
         as threads are handed out beside the one in hand; they too come again when the loop is left.
         """
-        return Decoded(self, decode, decode_threads, batch_size, linger, client_id, poll)
+        return Decoded(self._calls, decode, decode_threads, batch_size, linger, client_id, poll)
 
     def changes(
         self, batch_size: int = 1000, linger: float = 0.0, *, statements: bool = False, client_id: int = CLIENT_ID,
@@ -742,56 +654,30 @@ class Instance:
         if workers is not None:
             handle = Handling(handler, retries, backoff, on_unfit)
             crew = partial(Crew, f"canal-{self.destination}-worker", workers, handle)
-            ParallelConsumer(self, crew, workers, key, in_flight, statements, batch_size, linger, client_id).run()
+            ParallelConsumer(self._calls, crew, workers, key, in_flight, statements, batch_size, linger, client_id).run()
             return
-        consume(self, handler, retries, backoff, on_unfit, batch_size, linger, client_id)
+        consume(self._calls, handler, retries, backoff, on_unfit, batch_size, linger, client_id)
 
-    # -- checks ---------------------------------------------------------------------------------------------------
+    # -- for the readers in other rooms: canal.aio, pipes and spark --------------------------------------------------
 
-    def _check_running(self) -> None:
-        self._life.check_process()
-        if self._running:
-            return
-        if self.is_running and self._ha is not None:
-            raise NotActiveError(
-                f"this process is {self._ha.role.value}", destination=self.destination,
-                remedy="Another process delivers; get waits until it is this one's turn.",
-            )  # fmt: skip
-        raise StateError("the instance is not running", destination=self.destination, remedy="Call start() first.")
+    @property
+    def _readers(self) -> Readers:
+        return self._calls.readers
 
     def _client(self, client_id: int) -> Delivery:
-        self._check_running()
-        client = self._clients.get(client_id)
-        if client is None:
-            raise not_subscribed(client_id, self.destination)
-        return client
+        return self._calls.client(client_id)
+
+    def _get(
+        self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
+    ) -> Message:
+        return self._calls.get(batch_size, timeout, linger, client_id, taken)
+
+    def _read(self, batch_size: int, timeout: float | None, linger: float, client_id: int) -> Message:
+        return self._calls.read(batch_size, timeout, linger, client_id)
 
     def __repr__(self) -> str:
-        state = "running" if self._running else self.role.value if self.is_running else "stopped"
+        state = "running" if self._context.parts_run else self.role.value if self.is_running else "stopped"
         return f"<Instance {self.destination} {state}>"
-
-
-def _check_get(batch_size: Any, timeout: Any, linger: Any) -> None:
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise ConfigError(f"batch_size must be at least 1, not {batch_size!r}")
-    if timeout is not None and not isinstance(timeout, (int, float)):
-        raise ConfigError(f"timeout must be a number of seconds, or None, not {timeout!r}")
-    if not isinstance(linger, (int, float)):
-        raise ConfigError(f"linger must be a number of seconds, not {linger!r}")
-
-
-def _check_batch_id(batch_id: Any) -> None:
-    if isinstance(batch_id, bool) or not hasattr(batch_id, "__index__"):
-        raise ConfigError(
-            f"a batch is named by its id, which is a number, or by its message, not by {batch_id!r}",
-            remedy="Give the message that a get returned, or its id.",
-        )
-
-
-def _binlog_parsers(parser: EventParser) -> list[BinlogParser]:
-    """The library's own, which a group's members may be."""
-    members = parser.members.values() if isinstance(parser, GroupParser) else (parser,)
-    return [one for one in members if isinstance(one, BinlogParser)]
 
 
 def _nothing(client: Delivery) -> None:
@@ -799,7 +685,7 @@ def _nothing(client: Delivery) -> None:
 
 
 class _OwnSink:
-    """The sink as a user's own parser gets it, on a thread of which nothing else is known."""
+    """The sink as the parser gets it, whose thread may be one of the user's own."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -818,7 +704,7 @@ class _OwnSink:
         self._sink.restart()
 
 
-class _Parts:
+class _TurnParts:
     """An instance's parts as the monitor of the running node starts and stops them."""
 
     def __init__(self, instance: Instance) -> None:

@@ -6,16 +6,15 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from canal._util.option_checks import check_callable
+from canal.changes.change import Change
+from canal.changes.flat import FlatReader
 from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError
+from canal.instance.calls import Calls
 from canal.instance.delivery import Taken, take_back
 from canal.model import Message
-
-if TYPE_CHECKING:
-    from canal.instance.instance import Instance
-
 
 log = logging.getLogger("canal")
 
@@ -29,19 +28,19 @@ class Stream(Iterator[Message]):
     _in_hand: Taken | None = None
     _is_reading = False
 
-    def __init__(self, instance: Instance, batch_size: int, linger: float, client_id: int, poll: float) -> None:
-        self._instance = instance
+    def __init__(self, calls: Calls, batch_size: int, linger: float, client_id: int, poll: float = 1.0) -> None:
+        self._calls = calls
         self._options = (batch_size, poll, linger, client_id)
         self._client_id = client_id
 
     def begin(self) -> None:
         """Become the one reader of the client, and roll back what was handed out before."""
-        self._instance._begin_reading(self._client_id, self, _NAME)
+        self._calls.begin_reading(self._client_id, self, _NAME)
         self._is_reading = True
 
     def _end(self) -> None:
         self._is_reading = False
-        self._instance._readers.end(self._client_id, self)
+        self._calls.readers.end(self._client_id, self)
 
     def __iter__(self) -> Self:
         return self
@@ -58,18 +57,18 @@ class Stream(Iterator[Message]):
             StopIteration: the source has ended.
             StateError: another one has begun to read this client after this stream had ended.
         """
-        instance = self._instance
+        calls = self._calls
         if not self._is_reading:
-            instance._readers.begin(self._client_id, self, _NAME)
+            calls.readers.begin(self._client_id, self, _NAME)
             self._is_reading = True
         if self._in_hand is not None:
             with contextlib.suppress(NotActiveError):  # then another process delivers that message
-                instance.ack(self._in_hand[1].id, client_id=self._client_id)
+                calls.ack(self._in_hand[1].id, client_id=self._client_id)
             self._in_hand = None
         taken: list[Taken] = []
         try:
-            finished = instance._is_over(self._client_id)
-            message = instance._get(*self._options, taken)
+            finished = calls.is_over(self._client_id)
+            message = calls.get(*self._options, taken)
             if message:
                 self._in_hand = taken[-1]
                 return message
@@ -87,9 +86,9 @@ class Stream(Iterator[Message]):
 
     def close(self) -> None:
         """Roll back what is in hand; the next get hands it out again."""
-        if self._in_hand is not None and self._instance.is_running:
+        if self._in_hand is not None and self._calls.is_running:
             try:
-                self._instance.rollback(self._in_hand[1].id, client_id=self._client_id)
+                self._calls.rollback(self._in_hand[1].id, client_id=self._client_id)
             except (BatchError, NotSubscribedError, NotActiveError, StateError):
                 pass  # the user acked or rolled back by hand, unsubscribed or stopped, or another process is active
         self._in_hand = None
@@ -101,15 +100,45 @@ class Stream(Iterator[Message]):
             client.left.append(batch.id)
 
 
+class Changes(Iterator[Change]):
+    """The iterator of ``Instance.changes``."""
+
+    def __init__(self, stream: Stream, statements: bool) -> None:
+        self._stream = stream
+        self._statements = statements
+        self._reader = FlatReader()
+        self._left: Iterator[Change] = iter(())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Change:
+        while True:
+            try:
+                change = next(self._left, None)
+            except CanalError:
+                self.close()  # the message comes again; and the error's traceback keeps this reader
+                raise
+            if change is not None:
+                return change
+            self._left = self._reader.changes(next(self._stream), self._statements)
+
+    def close(self) -> None:
+        """Roll back the message in hand; the next get hands it out again."""
+        self._left = iter(())
+        self._stream.close()
+
+
 def consume(
-    instance: Instance, handler: Callable[[Message], Any], retries: int, backoff: tuple[float, float],
+    calls: Calls, handler: Callable[[Message], Any], retries: int, backoff: tuple[float, float],
     on_unfit: Callable[[Message, Exception], Any] | None, batch_size: int, linger: float, client_id: int,
 ) -> None:  # fmt: skip
     """As ``Instance.consume`` without workers."""
     check_callable(handler, "handler")
     failures = 0
     while True:
-        stream = instance.stream(batch_size, linger, client_id=client_id)
+        stream = Stream(calls, batch_size, linger, client_id)
+        stream.begin()
         try:
             for message in stream:
                 try:
@@ -119,7 +148,7 @@ def consume(
                 except Exception as error:
                     failures += 1
                     if failures <= retries:
-                        log.warning("[%s] the handler failed, attempt %d of %d", instance.destination, failures, retries + 1,
+                        log.warning("[%s] the handler failed, attempt %d of %d", calls.destination, failures, retries + 1,
                                     exc_info=True)  # fmt: skip
                         break
                     if on_unfit is None:
@@ -130,11 +159,11 @@ def consume(
                 return
         finally:
             stream.close()
-        _pause(instance, min(backoff[0] * 2.0 ** min(failures - 1, 60), backoff[1]))
+        _pause(calls, min(backoff[0] * 2.0 ** min(failures - 1, 60), backoff[1]))
 
 
-def _pause(instance: Instance, seconds: float) -> None:
+def _pause(calls: Calls, seconds: float) -> None:
     """Wait; a stop ends it."""
     deadline = time.monotonic() + seconds
-    while instance.is_running and (left := deadline - time.monotonic()) > 0:
+    while calls.is_running and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(left, 0.2))

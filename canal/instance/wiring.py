@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from canal.config import Group, InstanceConfig
-from canal.errors import ConfigError
 from canal.parse.group import GroupParser
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log_positions import FailbackLogPositionManager, MemoryLogPositionManager, MetaLogPositionManager
 from canal.parse.options import ParserOptions
 from canal.parse.parser import BinlogParser
-from canal.rows.mask import Masks
-from canal.sink import EntrySink, Sink
+from canal.sink import EntrySink
 from canal.store import HeldBack, MemoryStore, Patience
 
 #: Entries of a transaction that go into the store at once, and bytes, however large the store is.
@@ -64,23 +62,6 @@ def sink_of(config: InstanceConfig) -> EntrySink:
         empty_interval=config.empty_transaction_interval,
         empty_count=config.empty_transaction_count,
     )
-
-
-def masked_sink(parsers: Iterable[BinlogParser], sink: Sink | None) -> Sink:
-    """The sink, or the default one, which withholds statements of the tables that any of the parsers masks.
-
-    Raises:
-        ConfigError: it is an ``EntrySink`` that does not.
-    """
-    masks = {table: columns for parser in parsers for table, columns in parser.masks.masks.items()}
-    if sink is None:
-        return EntrySink(masks=Masks(masks))
-    if isinstance(sink, EntrySink) and (missing := masks.keys() - sink.masks.masks.keys()):
-        raise ConfigError(
-            f"the parser masks {', '.join(sorted(missing))}, and the sink would let statements with their values out",
-            remedy="Give EntrySink the masks of the parser.",
-        )
-    return sink
 
 
 def store_of(config: InstanceConfig, tell: Callable[[HeldBack], None]) -> MemoryStore:

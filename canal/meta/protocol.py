@@ -5,6 +5,7 @@ Never implements anything.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from canal.position import Position
@@ -71,3 +72,14 @@ class MetaManager(Protocol):
         Raises:
             CursorError: it is not; what is on storage is the state of an earlier call, whole.
         """
+
+
+@runtime_checkable
+class AddressWriter(Protocol):
+    """A meta manager that stores host and port with a cursor, as canal does to recognize its own cursors.
+
+    Attributes:
+        address_of: returns host and port of a cursor's source, or ("", 0) if they are unknown. The Instance sets it.
+    """
+
+    address_of: Callable[[Position], tuple[str, int]]

@@ -21,7 +21,7 @@ from canal.alarm import Alarm, AlarmDesk, log_alarm
 from canal.errors import CanalError, ConfigError, ConnectionLostError, CursorError, StateError, StoreClosedError
 from canal.model import Entry, Transaction
 from canal.parse.merge import Lane, Merge
-from canal.parse.parser import EventParser, OwnParser, parser_teller
+from canal.parse.parser import ClientAwareParser, EventParser, OwnParser, parser_teller
 from canal.position import Position
 from canal.sink.protocol import Sink
 from canal.status import Lag, ParserStatus, State
@@ -132,7 +132,7 @@ class GroupParser(OwnParser):
     def bind(self) -> None:
         """Let the members, which no other group uses now, ask this one."""
         for name, parser in self.members.items():
-            if isinstance(parser, OwnParser):
+            if isinstance(parser, ClientAwareParser):
                 parser.oldest = partial(self._oldest_of, name)
                 parser.marks = partial(self._marks_of, name)
                 parser.translated = partial(self._translate, name)

@@ -16,6 +16,7 @@ from canal.parse.run import ParserRun
 from canal.parse.schema.history import SchemaHistory
 from canal.parse.source.protocol import Completed, Source, teller
 from canal.position import Position
+from canal.rows.mask import Masks
 from canal.sink.protocol import Sink
 from canal.status import ParserStatus
 
@@ -24,7 +25,7 @@ from canal.status import ParserStatus
 class EventParser(Protocol):
     """Where entries come from. A user's own parser meets this Protocol and is given to ``Instance.compose``.
 
-    It may also have what is in ``ParserTeller``.
+    It may also have what is in ``ParserTeller``, ``ClientAwareParser``, ``SwitchingParser`` and ``MergingParser``.
     """
 
     def start(
@@ -88,6 +89,11 @@ class ParserTeller(Protocol):
         return None
 
     @property
+    def masks(self) -> Masks:
+        """The columns whose values it masks."""
+        return Masks()
+
+    @property
     def complete_to(self) -> float:
         """The source has said that it has nothing more which it made before this time, in seconds by its clock, and all of
         that has been given to the sink; 0: it has said nothing."""
@@ -122,17 +128,59 @@ def parser_teller(parser: EventParser) -> ParserTeller:
     return cast(ParserTeller, Completed(parser, (ParserTeller,)))
 
 
-class OwnParser:
-    """A parser of the library's own, which asks the Instance or the group that it belongs to. That sets these.
+@runtime_checkable
+class ClientAwareParser(Protocol):
+    """A parser that calls back for its clients' cursors. Its Instance, or the group that it belongs to, sets the callbacks.
 
     Attributes:
-        oldest: gives the position before which nobody will resume; None: not known.
-        marks: gives the cursors of clients that are ahead of the stream.
+        oldest: returns the position before which no client will resume, or None if it is unknown.
+        marks: returns the cursors of clients that are ahead of the stream.
         translated: called with what these are in another log; None for what cannot be known there.
         began: called with the position at which the stream begins, before anything of it is seen; what it raises ends the run.
         lost: called if the source has purged the log behind the first cursor. Returns the next cursor to begin at, or None if
             there is no other one.
     """
+
+    oldest: Callable[[], Position | None]
+    marks: Callable[[], list[Position]]
+    translated: Callable[[dict[Position, Position | None]], None]
+    began: Callable[[Position], None]
+    lost: Callable[[PositionLostError], Position | None]
+
+
+@runtime_checkable
+class SwitchingParser(Protocol):
+    """A parser of one source that can switch to a standby. ``heartbeat`` needs it."""
+
+    @property
+    def other_source(self) -> object | None:
+        """The source to switch to; None without a standby."""
+
+    def open_probe(self, timeout: float) -> tuple[object, Callable[[], Any]]:
+        """Return the source that is read now, and a function that makes a :class:`canal.ha.source_health.Probe` of it.
+
+        The probe connects at its first query. Its answers take ``timeout`` seconds at most.
+        """
+
+    def switch(self, reason: str) -> bool:
+        """Continue at the other source; return False if it does not answer. May be called from any thread."""
+
+
+@runtime_checkable
+class MergingParser(Protocol):
+    """A parser that merges several parsers: its positions have ``members``.
+
+    Attributes:
+        members: the parsers by their names.
+        joined: called, before anything passes, with the start of a member that the cursors do not name yet.
+    """
+
+    members: dict[str, EventParser]
+    joined: Callable[[Position], None]
+
+
+class OwnParser:
+    """Base of the library's parsers: a ``ClientAwareParser`` before anything has set its callbacks."""
 
     def __init__(self) -> None:
         self.oldest: Callable[[], Position | None] = lambda: None

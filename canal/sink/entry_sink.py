@@ -33,6 +33,8 @@ class EntrySink:
         empty_interval, empty_count: let an empty transaction pass this often.
     """
 
+    is_exclusive = True
+
     def __init__(
         self,
         *,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from canal.model import Entry
+from canal.rows.mask import Masks
 from canal.store.protocol import EntryStore
 
 
@@ -27,6 +28,24 @@ class Sink(Protocol):
 
     def restart(self) -> None:
         """The parser has lost its connection: an open transaction comes again from its BEGIN."""
+
+
+@runtime_checkable
+class MaskingSink(Protocol):
+    """A sink that withholds statements of masked tables. A parser that masks needs one."""
+
+    @property
+    def masks(self) -> Masks:
+        """The tables whose statements the sink withholds."""
+
+
+@runtime_checkable
+class ExclusiveSink(Protocol):
+    """A sink that may serve one Instance at a time. Other sinks may be shared."""
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether a second Instance is refused when it starts with this sink."""
 
 
 class Hook:

@@ -2,6 +2,6 @@
 
 from canal.store.memory import MemoryStore
 from canal.store.patience import HeldBack, Patience
-from canal.store.protocol import EntryStore, Slice
+from canal.store.protocol import CatchUpStore, EntryStore, Slice
 
-__all__ = ["EntryStore", "HeldBack", "MemoryStore", "Patience", "Slice"]
+__all__ = ["CatchUpStore", "EntryStore", "HeldBack", "MemoryStore", "Patience", "Slice"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import attrs
@@ -29,7 +30,7 @@ class EntryStore(Protocol):
     comes again.
 
     A store may also have a method ``status(got) -> canal.status.StoreStatus``, which never waits for long, for
-    ``Instance.status()``; ``got`` has, by client id, the sequence behind what it was handed out.
+    ``Instance.status()``; ``got`` has, by client id, the sequence behind what it was handed out. See ``CatchUpStore`` too.
     """
 
     def start(self) -> None:
@@ -63,3 +64,15 @@ class EntryStore(Protocol):
 
     def wake(self) -> None:
         """Every ``get`` that waits returns at once with what there is: a client wants entries from elsewhere."""
+
+
+@runtime_checkable
+class CatchUpStore(EntryStore, Protocol):
+    """A store that a client may join where its own connection has caught up with the entries that are kept."""
+
+    def join(self, client_id: int, is_done: Callable[[Entry], bool]) -> int | None:
+        """Keep entries for a client from the oldest entry on and return its sequence, if the client has done that entry.
+
+        If no entry is kept, the last one that was put decides. Return None, and keep nothing for the client, if ``is_done``
+        returns False or nothing was put yet.
+        """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 import canal
+from canal.rows.mask import Mask, Masks
 from canal.testing import FakeBinlog
-from tests.support.stand_ins import AuditSink, DequeStore
+from tests.support.stand_ins import AuditSink, DequeStore, ListParser
 
 
 class Positions:
@@ -172,3 +175,152 @@ def test_prices_are_cached(fake_binlog: FakeBinlog, canal_instance: Any) -> None
     fake_binlog.end()
 
     assert price_cache(instance) == {1: Decimal("8.50")}
+
+
+# -- what a part may have beside its Protocol --------------------------------------------------------------------------------
+
+
+class JoinedStore(DequeStore):
+    """A store that a client may join, as canal.store.CatchUpStore says; it derives from no class of the library."""
+
+    def join(self, client_id: int, is_done: Callable[[canal.Entry], bool]) -> int | None:
+        with self._changed:
+            return self._first if self._entries and is_done(self._entries[0]) else None
+
+
+def inserted(count: int) -> FakeBinlog:
+    fake = FakeBinlog()
+    orders = fake.table("shop", "orders", "id INT PRIMARY KEY")
+    for number in range(count):
+        orders.insert({"id": number})
+    fake.end()
+    return fake
+
+
+def test_a_client_resumes_from_a_users_own_store_that_it_can_join() -> None:
+    parser = canal.parse.BinlogParser(inserted(3), start="earliest")
+    with canal.Instance.compose("mine", parser=parser, store=JoinedStore()) as instance:
+        instance.subscribe()
+        first = instance.get_without_ack(1, timeout=60)
+        while not first.entries[-1].is_end:
+            first = instance.get_without_ack(1, timeout=60)
+        instance._resume(7, first.entries[-1].position)
+
+        found = [entry for message in instance.stream(client_id=7) for entry in message.entries]
+
+    assert [row.after["id"] for entry in found for row in entry.rows] == [1, 2]
+
+
+def test_a_client_that_cannot_join_a_users_own_store_is_told_so() -> None:
+    parser = canal.parse.BinlogParser(inserted(3), start="earliest")
+    with canal.Instance.compose("mine", parser=parser, store=DequeStore()) as instance:
+        instance.subscribe()
+        instance._resume(7, instance.get_without_ack(9, timeout=60).entries[-1].position)
+        with pytest.raises(canal.StateError, match="composed of parts"):
+            instance.get_without_ack(9, timeout=60, client_id=7)
+
+
+class WithholdingSink(AuditSink):
+    masks = Masks({"shop.users": {"email": Mask.drop()}})
+
+
+def test_a_users_own_sink_must_say_that_it_withholds_what_the_parser_masks() -> None:
+    parser = canal.parse.BinlogParser(inserted(0), start="earliest", masks=WithholdingSink.masks)
+    with pytest.raises(canal.ConfigError, match=r"the parser masks shop\.users"):
+        canal.Instance.compose("mine", parser=parser, sink=AuditSink())
+    assert isinstance(canal.Instance.compose("mine", parser=parser, sink=WithholdingSink()).sink, WithholdingSink)
+
+
+@pytest.mark.parametrize("is_exclusive", [True, False])
+def test_a_users_own_sink_says_whether_it_serves_one_instance(is_exclusive: bool) -> None:
+    sink = AuditSink()
+    sink.is_exclusive = is_exclusive  # type: ignore[attr-defined]
+    parsers = [canal.parse.BinlogParser(inserted(0), start="earliest") for _ in range(2)]
+    first, second = (canal.Instance.compose(f"d{number}", parser=parser, sink=sink) for number, parser in enumerate(parsers))
+    with first:
+        if is_exclusive:
+            with pytest.raises(canal.StateError, match="AuditSink is in use by the instance of 'd0'"):
+                second.start()
+        else:
+            second.start().stop()
+
+
+class AddressedPositions(Positions):
+    """Writes the address of the source beside a cursor, as canal does."""
+
+    address_of: Callable[[canal.Position], tuple[str, int]] = staticmethod(lambda position: ("", 0))
+
+    def update_cursor(self, client_id: int, position: canal.Position) -> None:
+        super().update_cursor(client_id, position)
+        self.table["address"] = str(self.address_of(position))
+
+
+class Dumb:
+    """A session of a server that does not answer."""
+
+    def rows(self, sql: str, *, doing: str) -> object:
+        raise canal.ConnectionLostError("no answer")
+
+    def close(self) -> None: ...
+
+
+class OwnParser(ListParser):
+    """A user's own parser with all that one may have beside its Protocol; it derives from no class of the library."""
+
+    oldest: Callable[[], canal.Position | None]
+    other_source = FakeBinlog()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.oldest = self.marks = self.translated = self.began = self.lost = lambda *given: None
+        self.reasons: list[str] = []
+        self.was_switched = threading.Event()
+
+    def address_of(self, cursor: canal.Position) -> tuple[str, int]:
+        return "db1", 3307
+
+    def open_probe(self, timeout: float) -> tuple[object, Callable[[], Any]]:
+        return self, Dumb
+
+    def switch(self, reason: str) -> bool:
+        self.reasons.append(reason)
+        self.was_switched.set()
+        return True
+
+
+def test_a_users_own_parser_is_asked_for_addresses_and_knows_the_clients_cursors() -> None:
+    parser, table = OwnParser(), dict[str, str]()
+    with canal.Instance.compose("mine", parser=parser, meta=AddressedPositions(table)) as instance:
+        instance.subscribe()
+        assert parser.oldest() == instance.position()
+    assert table["address"] == "('db1', 3307)"
+
+
+def test_a_heartbeat_switches_a_users_own_parser_or_is_refused() -> None:
+    heartbeat = canal.Heartbeat(interval=0.001, retries=0)
+    parser = OwnParser()
+    with canal.Instance.compose("mine", parser=parser, heartbeat=heartbeat):
+        assert parser.was_switched.wait(60)
+    assert "no answer" in parser.reasons[0]
+
+    with pytest.raises(canal.ConfigError, match="ListParser cannot"):
+        canal.Instance.compose("mine", parser=ListParser(), heartbeat=heartbeat)
+
+
+class Beside(ListParser):
+    """A user's own parser of several others."""
+
+    def __init__(self, **members: OwnParser) -> None:
+        super().__init__()
+        self.members = members
+        self.joined: Callable[[canal.Position], None] = lambda start: None
+
+
+def test_a_users_own_parser_of_several_sources_adds_a_member_to_cursors() -> None:
+    parser, table = Beside(a=OwnParser()), dict[str, str]()
+    joined = canal.Position("binlog.000001", 4)
+    parser.wait_started = lambda timeout: canal.Position(members={"a": joined})  # type: ignore[method-assign]
+    with canal.Instance.compose("mine", parser=parser, meta=Positions(table), heartbeat=canal.Heartbeat(interval=60)) as instance:
+        instance.subscribe()
+        parser.joined(canal.Position(members={"b": joined}))
+        assert dict(instance.position().members) == {"a": joined, "b": joined}

@@ -101,7 +101,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # -- delivery ------------------------------------------------------------------------------------------------------
     _mutant(
         "an ack is not written", "instance/delivery.py",
-        "            self.line.write(self.id, position)\n        self.state = state\n",
+        "            self.context.write_cursor(self.id, position)\n        self.state = state\n",
         "            pass\n        self.state = state\n",
         "instance/test_delivery.py::test_ack_moves_the_cursor_to_the_end_of_the_batch_and_it_is_stored",
     ),
@@ -128,7 +128,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "instance/test_interrupts.py::test_an_exception_at_any_point_loses_nothing[Acks-goes on]",
     ),
     _mutant(
-        "a batch that did not reach its caller stays", "instance/instance.py",
+        "a batch that did not reach its caller stays", "instance/calls.py",
         "            if message:\n                client, batch = taken[-1]\n",
         "            if message:\n                client, batch = taken.pop()\n                client.auto = batch.id\n"
         "                len(taken)\n",

@@ -1,0 +1,107 @@
+"""What the clients of one Instance share: its parts, whether they run, and whose turn it is.
+
+Never starts or stops a part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from canal._util.lifecycle import Life
+from canal.alarm import AlarmDesk, AlarmKind
+from canal.errors import NotActiveError, StateError
+from canal.ha import RunningMonitor
+from canal.instance.feed import Feed
+from canal.instance.parts import Parts
+from canal.position import Position
+
+#: Opens a feed of a client's own at a position. The feed is in the list before it begins, so that it can be ended.
+OpenFeed = Callable[[int, Position, list[Feed]], Feed]
+
+
+class ClientContext:
+    """The surroundings of each :class:`canal.instance.delivery.Delivery`.
+
+    Args:
+        life: whether the Instance is started.
+        open_feed: called for a client that is behind the store.
+
+    Attributes:
+        ha: the election; None: the Instance runs in this process only.
+        parts_run: with ``ha`` only in the active process.
+        name_of: the name of a client in alarms.
+    """
+
+    def __init__(self, destination: str, parts: Parts, alarms: AlarmDesk, life: Life, open_feed: OpenFeed) -> None:
+        self.destination = destination
+        self.parser = parts.parser
+        self.store = parts.store
+        self.open_feed = open_feed
+        self.ha: RunningMonitor | None = None
+        self.parts_run = False
+        self.name_of: Callable[[int], str] = "client {}".format
+        self._parts = parts
+        self._alarms = alarms
+        self._life = life
+        self._started_at = 0.0
+
+    @property
+    def source(self) -> Any:
+        """The source that the shared parser reads at present."""
+        return self._parts.teller.source
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the Instance is between ``start`` and ``stop``."""
+        return self._life.is_up
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing more comes into the store."""
+        return self.parser.is_finished and (self.ha is None or self.parts_run)
+
+    @property
+    def uptime(self) -> float | None:
+        """Seconds since the parts were started, or None if they do not run."""
+        return time.monotonic() - self._started_at if self.parts_run else None
+
+    def note_start(self) -> None:
+        """The parts run now."""
+        self._started_at = time.monotonic()
+        self.parts_run = True
+
+    def check_process(self) -> None:
+        """Raise StateError in a fork of the process that started the Instance."""
+        self._life.check_process()
+
+    def check_running(self) -> None:
+        """Raise StateError if the parts do not run, or NotActiveError if another process has the turn."""
+        self.check_process()
+        if self.parts_run:
+            return
+        if self.is_started and self.ha is not None:
+            raise NotActiveError(
+                f"this process is {self.ha.role.value}", destination=self.destination,
+                remedy="Another process delivers; get waits until it is this one's turn.",
+            )  # fmt: skip
+        raise StateError("the instance is not running", destination=self.destination, remedy="Call start() first.")
+
+    def caught_up(self, client_id: int) -> None:
+        """Announce that a client has caught up with the store."""
+        self._alarms.announce(AlarmKind.SLOW, f"{self.name_of(client_id)} has caught up with the store")
+
+    def write_cursor(self, client_id: int, position: Position) -> None:
+        """Write a client's cursor durably. If another process has the turn, end this process's turn."""
+        fence = None if self.ha is None else self.ha.fence
+        try:
+            self._parts.meta.update_cursor(client_id, position)
+        except NotActiveError:
+            if self.ha is not None:
+                self.ha.fenced(fence)
+            raise
+
+    def flush(self) -> None:
+        """Return when the cursors that were written are durable."""
+        self._parts.meta.flush()
