@@ -31,15 +31,6 @@ ALLOWED = {
 #: Imports inside functions or for type checkers that still close a circle. Nothing may be added.
 CIRCLES = {
     "canal.model -> canal.formats.arrow",
-    "canal.parse.source.beside -> canal.parse.source.connection",
-    "canal.parse.source.connection -> canal.parse.source.mysql",
-    "canal.parse.source.dump -> canal.parse.source.mysql",
-    "canal.parse.source.login -> canal.parse.source.mysql",
-    "canal.parse.source.logs -> canal.parse.source.mysql",
-    "canal.parse.source.proofs -> canal.parse.source.mysql",
-    "canal.parse.source.seek -> canal.parse.source.mysql",
-    "canal.parse.source.session -> canal.parse.source.mysql",
-    "canal.parse.source.stream -> canal.parse.source.mysql",
 }
 
 

@@ -51,7 +51,8 @@ def described(one: Any) -> str:
     texts = [inspect.getdoc(one) or ""]
     if inspect.isclass(one):
         texts.append(inspect.getdoc(one.__init__) or "")
-        texts += re.findall(r"^    #: .*\n(?:    #: .*\n)*    (\w+)", inspect.getsource(one), re.MULTILINE)
+        for kind in (kind for kind in one.__mro__ if kind.__module__.startswith("canal.")):
+            texts += re.findall(r"^    #: .*\n(?:    #: .*\n)*    (\w+)", inspect.getsource(kind), re.MULTILINE)
     return "\n".join(texts)
 
 

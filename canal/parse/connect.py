@@ -16,8 +16,8 @@ from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, ConnectionLostError
 from canal.filter import TableFilter
 from canal.parse import first_look
-from canal.parse.source.mysql import draw_server_id
 from canal.parse.source.protocol import FullConnection, Source, SourceTeller, complete, teller
+from canal.parse.source.server import draw_server_id
 from canal.position import Position
 
 log = logging.getLogger("canal.parse")

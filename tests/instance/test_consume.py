@@ -157,7 +157,7 @@ def test_it_is_bounded() -> None:
     with log.instance() as instance:
         instance.subscribe()
         crew = partial(Crew, "worker", 2, Handling(handle, 0, (0.1, 1.0), None))
-        parallel = ParallelConsumer(instance, crew, 2, "primary key", 20, False, 5, 0.0, 1001)
+        parallel = ParallelConsumer(instance._calls, crew, 2, "primary key", 20, False, 5, 0.0, 1001)
         parallel.run()
     assert 0 < most <= 25
     assert log.seen == log.expected

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import canal
-from canal.parse.source.mysql import SSL_MODES
+from canal.parse.source.server import SSL_MODES
 from canal.parse.source.server_errors import MEANINGS
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line

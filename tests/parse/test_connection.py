@@ -27,8 +27,9 @@ from canal.errors import (
 from canal.parse.log.framing import MAX_PACKET
 from canal.parse.source import _pymysql
 from canal.parse.source.connection import MySQLConnection
-from canal.parse.source.mysql import SSL_MODES, MySQLSource
+from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Connection, Source
+from canal.parse.source.server import SSL_MODES
 from canal.position import Position
 from canal.testing.fake import FakeBinlog
 from canal.testing.proxy import FaultProxy

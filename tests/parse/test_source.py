@@ -95,7 +95,7 @@ def test_old_tls_is_for_who_asks_for_it_where_python_would_take_it(monkeypatch: 
         context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         return context
 
-    monkeypatch.setattr("canal.parse.source.mysql.ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": loose}))
+    monkeypatch.setattr("canal.parse.source.server.ssl", SimpleNamespace(**{**vars(ssl), "SSLContext": loose}))
     context = MySQLSource().tls_context()
 
     assert context is not None

@@ -239,7 +239,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/test_reconnects.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),
     _mutant(
-        "the end of a log that is silent is looked at late", "parse/source/mysql.py",
+        "the end of a log that is silent is looked at late", "parse/source/server.py",
         "check_interval: float = attrs.field(default=10.0", "check_interval: float = attrs.field(default=20.0",
         "parse/test_reconnects.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
     ),

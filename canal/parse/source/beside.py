@@ -2,38 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Generator
 
 from canal.binlog import event_layout as layout
 from canal.binlog.event_types import FORMAT_DESCRIPTION, ROTATE
 from canal.errors import AuthenticationError
 from canal.parse.log.continuity import incarnation_of
 from canal.parse.log.side_reads import SideRead
+from canal.parse.source.dump import Dump
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs
+from canal.parse.source.proofs import Proofs
+from canal.parse.source.server import Server
+from canal.parse.source.session import QuerySession
+from canal.parse.source.stream import DumpStream
 from canal.position import Position
 
-if TYPE_CHECKING:
-    from canal.parse.source.connection import MySQLConnection
+
+class _SideConnection:
+    """A further login, as another replica: a server ends the dump that a replica has when the same one begins another."""
+
+    def __init__(self, source: Server, server_id: int) -> None:
+        self._login = Login(source, server_id, str(uuid.uuid4()))
+        self._queries = QuerySession(source)
+        logs = ServerLogs(source, self._login, self._queries)
+        self._dump = Dump(source, server_id, self._login, logs, Proofs(source, self._login, logs, _nothing_read))
+
+    def open_at(self, journal: str, offset: int) -> DumpStream:
+        """Log in, and stream the log from there to its present end."""
+        self._login.open()
+        return self._dump.begin(Position(journal=journal, offset=offset), non_block=True)
+
+    def close(self) -> None:
+        self._login.close()
+        self._queries.close()
+        self._dump.close()
+
+
+def _nothing_read(journal: str) -> str | None:
+    """The incarnation of a log of which nothing was read before."""
+    return None
+
 
 class Beside:
-    """Reads logs of the server of a login, one at a time.
+    """Reads logs of the server of a login, one at a time, each over a connection of its own."""
 
-    Args:
-        connect: makes the connection to read over, not open yet, as another replica: a server ends the dump that a replica has
-            when the same one begins another.
-        patience: seconds without a byte that the server may take to find the start.
-    """
-
-    def __init__(
-        self, login: Login, logs: ServerLogs, connect: Callable[[], MySQLConnection], patience: float
-    ) -> None:
+    def __init__(self, source: Server, server_id: int, login: Login, logs: ServerLogs) -> None:
+        self._source = source
+        self._server_id = server_id ^ 0x40000000
         self._login = login
         self._logs = logs
-        self._connect = connect
-        self._patience = patience
-        self._other: MySQLConnection | None = None
+        self._other: _SideConnection | None = None
 
     def incarnation(self, journal: str) -> str | None:
         """What tells the log that the server has now from others of that name; "" where it has none, and None where the user
@@ -61,14 +81,14 @@ class Beside:
     def events(self, journal: str, offset: int = layout.FIRST) -> Generator[bytes, None, None]:
         """The events of a log from ``offset`` on and those of the logs after it, up to the end."""
         self._login.need(3)
-        other = self._other = self._connect()
+        other = self._other = _SideConnection(self._source, self._server_id)
         try:
             if self._login.is_closed():
                 raise self._login.closed()
             stream = other.open_at(journal, offset)
             side = SideRead(journal, offset)
             while not self._login.is_closed():  # also when it was closed before there was another one to close with it
-                events = stream.read(self._patience)
+                events = stream.read(self._source.seek_timeout)
                 if not events:
                     return
                 yield from map(side.check, events)

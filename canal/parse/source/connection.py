@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
 
 from canal.errors import ConnectionLostError, PositionLostError, StateError
 from canal.parse.schema.cascades import ForeignKey
@@ -16,41 +14,30 @@ from canal.parse.source.logs import ServerLogs
 from canal.parse.source.proofs import Proofs
 from canal.parse.source.protocol import Description, FullConnection, Start
 from canal.parse.source.seek import Seek
+from canal.parse.source.server import Server
 from canal.parse.source.session import QuerySession
-from canal.parse.source.stream import DumpStream
 from canal.parse.source.unlogged import Unlogged
 from canal.position import Position
 from canal.schema import TableSchema
-
-if TYPE_CHECKING:
-    from canal.parse.source.mysql import MySQLSource
 
 
 class MySQLConnection(FullConnection):
     """A connection to a server; each part of it knows one thing, and this which part does what."""
 
-    def __init__(self, source: MySQLSource, server_id: int, replica_uuid: str) -> None:
+    def __init__(self, source: Server, server_id: int, replica_uuid: str) -> None:
         self._source = source
         self.server_id = server_id
         self._queries = QuerySession(source)
         self._login = Login(source, server_id, replica_uuid)
         self._logs = ServerLogs(source, self._login, self._queries)
-        self._beside = Beside(self._login, self._logs, self._another, source.seek_timeout)
+        self._beside = Beside(source, server_id, self._login, self._logs)
         self._seek = Seek(source, self._login, self._logs, self._beside)
-        self._proofs = Proofs(source, self._login, self._logs, self._beside)
+        self._proofs = Proofs(source, self._login, self._logs, self._beside.incarnation)
         self._dump = Dump(source, server_id, self._login, self._logs, self._proofs)
-
-    def _another(self) -> MySQLConnection:
-        return MySQLConnection(self._source, self.server_id ^ 0x40000000, str(uuid.uuid4()))
 
     def open(self) -> None:
         """Log in and set up replication; blocks as ``Source.connect`` does. ``close`` from another thread ends it."""
         self._login.open()
-
-    def open_at(self, journal: str, offset: int) -> DumpStream:
-        """Open, and stream the log from there to its present end."""
-        self._login.open()
-        return self._dump.begin(Position(journal=journal, offset=offset), non_block=True)
 
     @property
     def identity(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
@@ -23,13 +23,11 @@ from canal.parse.source.packets import (
     dump_packet,
 )
 from canal.parse.source.proofs import Proofs, known_start
+from canal.parse.source.server import Server, Thread
 from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run
 from canal.parse.source.stream import DumpStream
 from canal.position import Position
-
-if TYPE_CHECKING:
-    from canal.parse.source.mysql import MySQLSource
 
 log = logging.getLogger("canal.parse")
 
@@ -37,23 +35,10 @@ log = logging.getLogger("canal.parse")
 _DUMPING: Final = ("Binlog Dump", "Killed")
 
 
-@attrs.frozen
-class Thread:
-    """A connection as the server with that identity sees it: nobody else's has the same number, user and address."""
-
-    identity: str
-    number: int
-    user: str
-    host: str
-
-    def __str__(self) -> str:
-        return f"connection {self.number} of {self.user!r} from {self.host}"
-
-
 class Dump:
     """Asks for a dump, once, and has its stream."""
 
-    def __init__(self, source: MySQLSource, server_id: int, login: Login, logs: ServerLogs, proofs: Proofs) -> None:
+    def __init__(self, source: Server, server_id: int, login: Login, logs: ServerLogs, proofs: Proofs) -> None:
         self._source = source
         self._server_id = server_id
         self._login = login

@@ -9,18 +9,16 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from canal.binlog.server_facts import Ask, Release, ServerFacts, read_server
 from canal.errors import AuthenticationError, ConnectionLostError, ServerError
 from canal.parse.source import _pymysql
 from canal.parse.source.packets import COM_REGISTER_SLAVE, register_packet
+from canal.parse.source.server import Server
 from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run, try_to_set
 from canal.parse.source.unlogged import Unlogged, unlogged
-
-if TYPE_CHECKING:
-    from canal.parse.source.mysql import MySQLSource
 
 log = logging.getLogger("canal.parse")
 
@@ -40,7 +38,7 @@ class Login:
     #: Changes that are missing from its log; known as ``server`` is.
     unlogged: Sequence[Unlogged] = ()
 
-    def __init__(self, source: MySQLSource, server_id: int, replica_uuid: str) -> None:
+    def __init__(self, source: Server, server_id: int, replica_uuid: str) -> None:
         self._source = source
         self._server_id = server_id
         self._replica_uuid = replica_uuid

@@ -5,7 +5,7 @@ Never reads a log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -14,17 +14,15 @@ from canal.binlog.server_facts import ServerFacts
 from canal.errors import LostReason, PositionLostError, ServerError, SourceError
 from canal.gtid import MariadbGtidSet
 from canal.parse.source.login import Login
+from canal.parse.source.server import Server
 from canal.parse.source.session import QuerySession
 from canal.position import Position
-
-if TYPE_CHECKING:
-    from canal.parse.source.mysql import MySQLSource
 
 
 class ServerLogs:
     """The logs of the server of a login, asked for by a session beside it."""
 
-    def __init__(self, source: MySQLSource, login: Login, queries: QuerySession) -> None:
+    def __init__(self, source: Server, login: Login, queries: QuerySession) -> None:
         self._source = source
         self._login = login
         self._queries = queries

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import attrs
 
 from canal.errors import LostReason, PositionLostError
-from canal.parse.source.beside import Beside
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs, shortened
+from canal.parse.source.server import Server
 from canal.parse.source.session import run
 from canal.position import Position, journal_key
 
-if TYPE_CHECKING:
-    from canal.parse.source.mysql import MySQLSource
-
 
 class Proofs:
-    """Holds a server against the position up to which its log was read."""
+    """Compares a server with the position up to which its log was read.
 
-    def __init__(self, source: MySQLSource, login: Login, logs: ServerLogs, beside: Beside) -> None:
+    Args:
+        incarnation: returns what tells the log that the server has now from others of that name, as ``Beside.incarnation``.
+    """
+
+    def __init__(
+        self, source: Server, login: Login, logs: ServerLogs, incarnation: Callable[[str], str | None]
+    ) -> None:
         self._source = source
         self._login = login
         self._logs = logs
-        self._beside = beside
+        self._incarnation = incarnation
         #: Of the log, when it was last seen to be the one that is read.
         self._end = Position()
 
@@ -75,7 +79,7 @@ class Proofs:
         if _is_before(end, position) or _is_before(end, self._end):
             raise self._reset(position, f"its log ends at {end}")
         if position.incarnation and not any(_is_same(end, one) for one in (position, self._end)):
-            found = self._beside.incarnation(position.journal)
+            found = self._incarnation(position.journal)
             if found and found != position.incarnation:
                 raise self._reset(position, f"{position.journal} was begun anew, and what it has again does not come")
             if found:
@@ -84,7 +88,7 @@ class Proofs:
     def _is_logged_still(self, position: Position) -> bool:
         """Whether the log is still the one that was read, up to there: a commit that waits for a semi-synchronous replica is
         sent before it counts as executed."""
-        if not position.incarnation or self._beside.incarnation(position.journal) != position.incarnation:
+        if not position.incarnation or self._incarnation(position.journal) != position.incarnation:
             return False
         return not _is_before(self._logs.end(), position)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 
 from canal.binlog import event_layout as layout
@@ -14,16 +12,14 @@ from canal.parse.source.beside import Beside
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs
 from canal.parse.source.protocol import Start
+from canal.parse.source.server import Server
 from canal.position import Position
-
-if TYPE_CHECKING:
-    from canal.parse.source.mysql import MySQLSource
 
 
 class Seek:
     """Finds a start position in the logs of a server; for a time it reads them."""
 
-    def __init__(self, source: MySQLSource, login: Login, logs: ServerLogs, beside: Beside) -> None:
+    def __init__(self, source: Server, login: Login, logs: ServerLogs, beside: Beside) -> None:
         self._source = source
         self._login = login
         self._logs = logs

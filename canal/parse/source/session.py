@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from canal.binlog.server_facts import SHOW_KEYS, Release, read_release
 from canal.errors import AuthenticationError, ConnectionLostError
@@ -24,12 +24,10 @@ from canal.parse.source.information_schema import (
     texts,
 )
 from canal.parse.source.protocol import Description
+from canal.parse.source.server import Server
 from canal.parse.source.server_errors import query_error
 from canal.position import journal_key
 from canal.schema import TableSchema
-
-if TYPE_CHECKING:
-    from canal.parse.source.mysql import MySQLSource
 
 log = logging.getLogger("canal.parse")
 
@@ -42,7 +40,7 @@ class QuerySession:
     Queries come from one thread; ``close`` may come from any.
     """
 
-    def __init__(self, source: MySQLSource) -> None:
+    def __init__(self, source: Server) -> None:
         self._source = source
         self._connection: Any = None
         #: Of the server of the connection; known with the first query.

@@ -12,17 +12,14 @@ import ssl
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from canal.binlog import event_layout as layout
 from canal.binlog.event_types import BINLOG_CHECKPOINT, FORMAT_DESCRIPTION, MARIADB_GTID_LIST, PREVIOUS_GTIDS, ROTATE
 from canal.errors import ConnectionLostError, ServerError
 from canal.parse.log.framing import PacketFramer
+from canal.parse.source.server import Server
 from canal.parse.source.server_errors import stream_error
 from canal.position import Position
-
-if TYPE_CHECKING:
-    from canal.parse.source.mysql import MySQLSource
 
 #: Events that open a dump before the server has found the position to start from.
 _OPENING_EVENTS = frozenset((ROTATE, FORMAT_DESCRIPTION, PREVIOUS_GTIDS, BINLOG_CHECKPOINT, MARIADB_GTID_LIST))
@@ -35,7 +32,7 @@ class DumpStream:
     """
 
     def __init__(
-        self, sock: socket.socket, ahead: bytes, source: MySQLSource, server_id: int, start: Position, *, beats: bool = True
+        self, sock: socket.socket, ahead: bytes, source: Server, server_id: int, start: Position, *, beats: bool = True
     ) -> None:
         self._socket = sock
         self._source = source
