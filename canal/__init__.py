@@ -85,11 +85,12 @@ if TYPE_CHECKING:  # __getattr__ imports these modules too
         UnloggedChangeError,
         UsageError,
     )
+    from canal.formats.message import Message
     from canal.ha import Heartbeat, Role
     from canal.instance.connect import connect
     from canal.instance.instance import Instance
     from canal.meta import FileMeta, MemoryMeta, ZooKeeperMeta
-    from canal.model import ChangedRow, Entry, EntryType, EventType, Header, Message, Row, Transaction
+    from canal.model import ChangedRow, Entry, EntryType, EventType, Header, Row, Transaction
     from canal.parse.schema.history import FileHistory
     from canal.parse.source.files import LocalBinlogSource
     from canal.parse.source.mysql import MySQLSource
@@ -182,11 +183,12 @@ _HOMES: Final[dict[str, str]] = {
             "AuthenticationError BatchError CanalError ConfigError ConnectionLostError CoordinationError CursorError "
             "DecodeError NotActiveError PositionLostError SourceError StateError UnloggedChangeError UsageError"
         ),
+        "formats.message": "Message",
         "ha": "Heartbeat Role",
         "instance.connect": "connect",
         "instance.instance": "Instance",
         "meta": "FileMeta MemoryMeta ZooKeeperMeta",
-        "model": "ChangedRow Entry EntryType EventType Header Message Row Transaction",
+        "model": "ChangedRow Entry EntryType EventType Header Row Transaction",
         "parse.schema.history": "FileHistory",
         "parse.source.files": "LocalBinlogSource",
         "parse.source.mysql": "MySQLSource",

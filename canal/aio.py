@@ -19,11 +19,11 @@ from canal.changes.change import Change
 from canal.changes.flat import FlatReader
 from canal.config import InstanceConfig
 from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError
+from canal.formats.message import Message
 from canal.instance.consume import Crew, Handling, Key, ParallelConsumer, Task
 from canal.instance.delivery import Taken, take_back
 from canal.instance.instance import CLIENT_ID, Instance
 from canal.instance.stream import Stream
-from canal.model import Message
 from canal.position import Position
 from canal.status import InstanceStatus
 

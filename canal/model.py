@@ -1,4 +1,4 @@
-"""What the library delivers: entries, the transactions they belong to, rows and messages.
+"""What the library delivers: entries, the transactions they belong to, and rows.
 
 Never reads a socket, a file or a clock. Entries are small and undecoded: an entry keeps its own copy of the binlog event,
 and rows are decoded each time ``entry.rows`` is asked for. Compiled where a C compiler was there at install time.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from canal.errors import ConfigError, DecodeError
+from canal.errors import DecodeError
 from canal.position import TAIL_BYTES, Position, PreparedXa, position_of
 
 if TYPE_CHECKING:
@@ -927,42 +927,3 @@ class TableMap:
 
     def __repr__(self) -> str:
         return f"<TableMap {self.schema.schema}.{self.schema.table}>"
-
-
-class Message:
-    """What one ``get`` hands out: ``id`` to acknowledge it with (-1 when empty) and its entries."""
-
-    __slots__ = ("id", "entries", "position", "epoch")
-
-    def __init__(self, id: int, entries: list[Entry], position: Position | None = None, epoch: int = 0) -> None:
-        self.id = id
-        self.entries = entries
-        self.position = position
-        #: With ``ha``, the number of the turn in which it was handed out: what is written with it can be fenced.
-        self.epoch = epoch
-
-    def __bool__(self) -> bool:
-        return self.id != -1
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self.entries)
-
-    @property
-    def row_count(self) -> int:
-        """Changed rows of all its entries, counted without decoding them."""
-        return count_rows(self.entries)
-
-    def to_arrow(self) -> list[Any]:
-        """One ``pyarrow.RecordBatch`` per table and schema version; see :func:`canal.formats.arrow.to_arrow`."""
-        try:
-            from canal.formats.arrow import to_arrow
-        except ModuleNotFoundError as error:
-            raise ConfigError("Arrow output needs pyarrow", remedy="pip install 'canal-cdc[arrow]'") from error
-
-        return to_arrow(self.entries)
-
-    def __repr__(self) -> str:
-        return f"<Message {self.id}: {len(self.entries)} entries>"

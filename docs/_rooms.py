@@ -27,7 +27,7 @@ Graph = dict[str, set[str]]
 
 def box_of(module: str) -> str:
     room = room_of(module).removeprefix("canal.")
-    room = "spark" if room.startswith("spark.") else room
+    room = room.partition(".")[0] if room.startswith(("spark.", "formats.")) else room
     return "values" if room in VALUES else room
 
 

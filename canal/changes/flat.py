@@ -5,13 +5,13 @@ Never keeps a change, and never acks one that was not looped over: see ``Instanc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from canal.changes.change import Change
 from canal.changes.reading import Reader
 from canal.changes.unlogged import lost, touched
 from canal.errors import UnloggedChangeError
-from canal.model import Entry, EntryType, Message
+from canal.model import Entry, EntryType
 
 
 class FlatReader:
@@ -20,14 +20,14 @@ class FlatReader:
     def __init__(self) -> None:
         self._reader = Reader(is_log=True, json_text=False)
 
-    def changes(self, message: Message, statements: bool = False) -> Iterator[Change]:
-        """Return the changes of a message in their order, with its statements if ``statements`` is true.
+    def changes(self, entries: Iterable[Entry], statements: bool = False) -> Iterator[Change]:
+        """Return the changes of a message's entries in their order, with its statements if ``statements`` is true.
 
         Raises:
             UnloggedChangeError: without ``statements``, at a statement that changed rows that are not in the log.
         """
         reader = self._reader
-        for entry in message.entries:
+        for entry in entries:
             if entry.table is None and not statements and entry.entry_type is EntryType.ROWDATA:
                 refuse_unlogged(entry)
             else:

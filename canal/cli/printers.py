@@ -12,7 +12,8 @@ from canal.changes import Reader
 from canal.cli.terminal import json_line
 from canal.errors import visible
 from canal.formats.canal_json import to_canal_json
-from canal.model import Entry, EventType, Message, Row
+from canal.formats.message import Message
+from canal.model import Entry, EventType, Row
 
 _STYLES = {EventType.INSERT: "green", EventType.UPDATE: "yellow", EventType.DELETE: "red"}
 

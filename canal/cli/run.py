@@ -19,8 +19,8 @@ from typing import Any
 from canal.alarm import log_alarm
 from canal.cli.printers import print_json
 from canal.errors import CanalError, ConfigError, NotActiveError, StateError, visible
+from canal.formats.message import Message
 from canal.instance.instance import Instance
-from canal.model import Message
 from canal.pipes import pipe
 from canal.server.configuration.sources import DirectorySource
 from canal.server.server import Server

@@ -20,7 +20,8 @@ from canal import formats
 from canal.cli.arguments import is_url, local, server
 from canal.cli.printers import EncodedPrinter, Printer, has_rich, print_json
 from canal.errors import visible
-from canal.model import Entry, EntryType, Message
+from canal.formats.message import Message
+from canal.model import Entry, EntryType
 from canal.parse.source.mysql import database
 from canal.position import journal_key
 

@@ -17,8 +17,9 @@ import attrs
 from canal.changes.change import Change, Op
 from canal.formats.columns import canal_columns
 from canal.formats.encoder import Encoded, TextEncoder, names
+from canal.formats.message import Message
 from canal.formats.text import dumps
-from canal.model import Entry, EntryType, Message, RowData
+from canal.model import Entry, EntryType, RowData
 
 _ROWS: Final = ("INSERT", "UPDATE", "DELETE")
 

@@ -9,12 +9,12 @@ import contextlib
 from typing import Any
 
 from canal.errors import ConfigError, NotActiveError
+from canal.formats.message import Message
 from canal.instance.clients import Clients
 from canal.instance.context import ClientContext
 from canal.instance.delivery import Delivery, Taken, not_subscribed, take_back
 from canal.instance.ha_turns import Turns
 from canal.instance.readers import Readers
-from canal.model import Message
 
 
 class Calls:

@@ -22,8 +22,9 @@ from canal.changes.change import Change
 from canal.changes.flat import FlatReader, refuse_unlogged
 from canal.changes.keys import KeyRules
 from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
+from canal.formats.message import Message
 from canal.instance.calls import Calls
-from canal.model import Message, TableMap
+from canal.model import TableMap
 
 log = logging.getLogger("canal")
 

@@ -13,9 +13,9 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from canal._util.option_checks import check_callable
 from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
+from canal.formats.message import Message
 from canal.instance.calls import Calls
 from canal.instance.delivery import Taken, take_back
-from canal.model import Message
 
 _Made = TypeVar("_Made")
 

@@ -23,10 +23,10 @@ from canal.errors import (
     StoreClosedError,
     fresh,
 )
+from canal.formats.message import Message
 from canal.instance.client_filter import ClientFilter, ReadPosition, is_all_done
 from canal.instance.context import ClientContext
 from canal.instance.feed import Feed
-from canal.model import Message
 from canal.parse.parser import parser_teller
 from canal.position import Position
 from canal.status import ClientStatus, Lag, Latency, ParserStatus, StoreStatus

@@ -12,12 +12,12 @@ from typing import Protocol, runtime_checkable
 
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, CoordinationError, NotActiveError
+from canal.formats.message import Message
 from canal.ha.machine import Role
 from canal.ha.running import RunningMonitor
 from canal.instance.context import ClientContext
 from canal.instance.delivery import Delivery, Taken, take_back
 from canal.meta.protocol import MetaManager
-from canal.model import Message
 from canal.position import Position
 from canal.zookeeper.session import Fence, Session
 

@@ -29,6 +29,7 @@ from canal.errors import (
     StateError,
 )
 from canal.filter import TableFilter
+from canal.formats.message import Message
 from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
 from canal.instance.calls import Calls
 from canal.instance.catch_up import line_config
@@ -44,7 +45,7 @@ from canal.instance.readers import Readers
 from canal.instance.stream import Changes, Stream, consume
 from canal.instance.wiring import parser_of, sink_of, store_of
 from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
-from canal.model import Entry, Message
+from canal.model import Entry
 from canal.parse.parser import EventParser, wait_for_rest
 from canal.position import Position
 from canal.sink import Sink

@@ -12,9 +12,9 @@ from canal._util.option_checks import check_callable
 from canal.changes.change import Change
 from canal.changes.flat import FlatReader
 from canal.errors import BatchError, CanalError, NotActiveError, NotSubscribedError, StateError
+from canal.formats.message import Message
 from canal.instance.calls import Calls
 from canal.instance.delivery import Taken, take_back
-from canal.model import Message
 
 log = logging.getLogger("canal")
 

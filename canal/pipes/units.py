@@ -19,9 +19,10 @@ from canal._util.threads import as_own
 from canal.changes import Change, Changes, Reader, Table
 from canal.changes.batch import Decode, EntryRows
 from canal.errors import CanalError, HookError, UnfitChangeError, UsageError
+from canal.formats.message import Message
 from canal.instance.client_filter import unskipped
 from canal.instance.instance import Instance
-from canal.model import Entry, Message
+from canal.model import Entry
 from canal.pipes.rules import Plan, Rules
 from canal.position import Position
 

@@ -22,8 +22,9 @@ from canal.changes.reading import is_new
 from canal.changes.unlogged import ALL, altered_by, touched, unlogged
 from canal.errors import CanalError, NotActiveError, UnloggedChangeError
 from canal.formats.change_table import HEAD, Shape, pack_txn
+from canal.formats.message import Message
 from canal.instance.instance import CLIENT_ID, Instance
-from canal.model import Entry, EntryType, Message
+from canal.model import Entry, EntryType
 from canal.position import Position, journal_key
 from canal.schema import TableSchema
 from canal.spark.frames import check_version, to_frame

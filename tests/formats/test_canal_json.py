@@ -11,7 +11,8 @@ import pytest
 
 from canal.formats.canal_json import to_canal_json
 from canal.formats.columns import canal_columns
-from canal.model import EntryType, EventType, Message, RowData
+from canal.formats.message import Message
+from canal.model import EntryType, EventType, RowData
 from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema
 

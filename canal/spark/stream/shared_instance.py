@@ -13,8 +13,9 @@ import attrs
 
 from canal.errors import ConfigError, ConnectionLostError, CursorError, StateError
 from canal.filter import TableFilter, split_patterns
+from canal.formats.message import Message
 from canal.instance.instance import Instance
-from canal.model import Entry, Message
+from canal.model import Entry
 from canal.parse.source.mysql import another
 from canal.position import Position, journal_key
 from canal.spark.options import Options

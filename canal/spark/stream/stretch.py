@@ -17,9 +17,10 @@ import attrs
 from canal.binlog import event_layout as layout
 from canal.config import InstanceConfig
 from canal.errors import ConnectionLostError, LostReason, PositionLostError
+from canal.formats.message import Message
 from canal.gtid import parse_gtid_set
 from canal.instance.instance import Instance
-from canal.model import Entry, Message, Transaction
+from canal.model import Entry, Transaction
 from canal.parse.log.scan import TransactionScan
 from canal.parse.parser import BinlogParser, parser_teller
 from canal.parse.schema.history import FileHistory
