@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import socket
+import ssl
 import struct
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,6 +137,36 @@ def test_during_the_login_and_the_tls_handshake(mode: str) -> None:
         until(lambda: silent.heard > 40)
 
         stops(instance)
+
+
+def test_connection_that_is_reset_before_the_tls_handshake_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrap, reset = ssl.SSLContext.wrap_socket, threading.Event()
+
+    def wrap_when_reset(context: ssl.SSLContext, sock: socket.socket, **options: Any) -> ssl.SSLSocket:
+        until(reset.is_set)
+        with contextlib.suppress(OSError):
+            while True:  # until the reset has come
+                sock.getpeername()
+        return wrap(context, sock, **options)
+
+    def serve() -> None:
+        taken, _ = listening.accept()
+        taken.sendall(greeting(_PROTOCOL_41 | _SSL | _SECURE | _PLUGIN))
+        assert taken.recv(4096)  # asks for TLS
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        taken.close()
+        reset.set()
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_when_reset)
+    with socket.create_server(("127.0.0.1", 0)) as listening, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        threading.Thread(target=serve, daemon=True).start()
+        source = canal.MySQLSource(port=listening.getsockname()[1], ssl_mode="REQUIRED", **PATIENT)
+        with pytest.raises(canal.ConnectionLostError):
+            source.connect()
+        gc.collect()
+
+    assert [str(one.message) for one in caught] == []
 
 
 @pytest.mark.parametrize("start", ["latest", canal.Position(timestamp=1_000_000_000_000)])

@@ -29,7 +29,6 @@ def run(stage: Stage, is_full: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs("row_image")
-@pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")  # seen once: which connection it was is not known
 def test_pairs_of_features_deliver_what_the_journal_of_a_server_says(server: ThrowawayServer, full_size: bool) -> None:
     run(Stage((server,)), full_size)
 

@@ -10,6 +10,7 @@ trusted (docs/security.md). Names checked against PyMySQL 1.1.1 to 1.2.4: ``_soc
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -177,6 +178,17 @@ class Trust:
     server_key: bool = False
     public_key: bytes = b""
     cleartext: bool = False
+
+class TlsSocket(ssl.SSLSocket):
+    """A socket that is closed if its connection was reset before the handshake. Python's own stays open, or has no TLS."""
+
+    def getpeername(self) -> Any:
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, "the connection was reset before the TLS handshake") from error
+
 
 _Driver: Any = pymysql.connections.Connection  # its stubs do not know what is private
 
@@ -399,6 +411,8 @@ def log_in(
         program_name="canal",
         defer_connect=True,
     )
+    if tls is not None:
+        tls.sslsocket_class = TlsSocket
     _holders.add(connection)
     connection.tls_required = tls_required
     connection.trust = trust
