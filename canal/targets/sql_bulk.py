@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import types as kinds
 
 from canal.changes.change import Table
 from canal.changes.fold import ArrowState
@@ -43,6 +44,27 @@ def in_forms(
     return attrs.evolve(arrow, upserts=upserts, deletes=deletes)
 
 
+def parted(rows: ArrowState) -> tuple[pa.Table, pa.Table]:
+    """Return the upserts of rows that are there, by what the log says, and those of new ones."""
+    if not rows.is_new.true_count:
+        return rows.upserts, rows.upserts.slice(0, 0)
+    return rows.upserts.filter(pc.invert(rows.is_new)), rows.upserts.filter(rows.is_new)
+
+
+def plain(values: pa.Array) -> pa.Array:
+    """Return values as integers, doubles, bytes, or the text that stands for them where a database has no type for them."""
+    kind = values.type
+    if kinds.is_decimal(kind):
+        return decimal_texts(values)
+    if kinds.is_float32(kind):
+        return shortest_doubles(values)
+    if kinds.is_timestamp(kind):
+        return moment_texts(values)
+    if kinds.is_duration(kind):
+        return duration_texts(values)
+    return values.cast(pa.string()) if kinds.is_date(kind) else values
+
+
 def decimal_texts(values: pa.Array) -> pa.Array:
     """Return decimals as text without an exponent."""
     texts = values.cast(pa.string())
@@ -65,6 +87,40 @@ def intervals(values: pa.Array) -> pa.Array:
     made["nanos"] = rest * 1000
     valid = values.is_valid().buffers()[1] if values.null_count else None
     return pa.Array.from_buffers(pa.month_day_nano_interval(), len(values), [valid, pa.py_buffer(made)])
+
+
+def moment_texts(values: pa.Array) -> pa.Array:
+    """Return moments as ``datetime.isoformat`` writes them: a fraction if there is one, and the offset if they have a zone."""
+    if values.type.tz not in (None, "UTC"):
+        return pa.array([None if one is None else one.isoformat(" ") for one in values.to_pylist()], pa.string())
+    made = micros(values) // 1_000_000
+    texts = pa.array(made, pa.timestamp("s"), mask=_nulls(values)).cast(pa.string())
+    texts = _with_fraction(texts, micros(values) - made * 1_000_000)
+    return pc.binary_join_element_wise(texts, "+00:00", "") if values.type.tz else texts
+
+
+def duration_texts(values: pa.Array) -> pa.Array:
+    """Return durations as MySQL writes a TIME: ``-838:59:59.000001``."""
+    all_micros = micros(values)
+    seconds, fraction = np.divmod(np.abs(all_micros), 1_000_000)
+    hours, minutes, rest = (
+        pc.utf8_lpad(pa.array(part).cast(pa.string()), 2, "0") for part in (seconds // 3600, seconds // 60 % 60, seconds % 60)
+    )
+    sign = pc.if_else(pa.array(all_micros < 0), "-", "")
+    texts = pc.binary_join_element_wise(pc.binary_join_element_wise(sign, hours, ""), minutes, rest, ":")
+    return pc.if_else(values.is_valid(), _with_fraction(texts, fraction), None)
+
+
+def _with_fraction(texts: pa.Array, fraction: Any) -> pa.Array:
+    """Add the six digits of microseconds to the texts that have some."""
+    if not fraction.any():
+        return texts
+    digits = pc.utf8_lpad(pa.array(fraction).cast(pa.string()), 6, "0")
+    return pc.if_else(pa.array(fraction != 0), pc.binary_join_element_wise(texts, digits, "."), texts)
+
+
+def _nulls(values: pa.Array) -> Any:
+    return values.is_null().to_numpy(zero_copy_only=False)
 
 
 def micros(values: pa.Array) -> Any:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from operator import itemgetter
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import attrs
 
@@ -25,6 +24,11 @@ from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
 from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.values import TEXTS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from canal.changes.fold import ArrowState
 
 _INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit")
 _BLOBS: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
@@ -101,11 +105,35 @@ class SQLiteWork(SQLWork):
 
     def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
         sql, values, key = self.update(name, table, columns)
-        pick = itemgetter(*values, *key)
-        with self._understood():
-            done = self._connection.executemany(sql, map(pick, rows))
-        if done.rowcount < len(rows):  # some are not there
+        lists = list(zip(*rows))
+        if self._run_many(sql, [lists[at] for at in (*values, *key)]) < len(rows):  # some are not there
             super().upsert(name, table, columns, rows)
+
+    def form(self, values: pa.Array, column: ColumnSchema, declared: str) -> pa.Array | None:
+        from canal.targets.sql_bulk import plain
+
+        return plain(values)
+
+    def put_columns(self, name: str, table: Table, rows: ArrowState) -> None:
+        from canal.targets.sql_bulk import parted
+
+        names = table.names.names
+        if rows.deletes.num_rows:
+            where = " AND ".join(f"{self.quoted(one)} = ?" for one in table.keys)
+            self._run_many(f"DELETE FROM {name} WHERE {where}", _lists(rows.deletes))
+        changed, new = parted(rows)
+        if changed.num_rows:
+            sql, values, key = self.update(name, table, names)
+            lists = _lists(changed)
+            if self._run_many(sql, [lists[at] for at in (*values, *key)]) < changed.num_rows:  # some are not there
+                super().upsert(name, table, names, list(zip(*lists)))
+        if new.num_rows:
+            self._insert_new(name, table, names, list(zip(*_lists(new))))
+
+    def _run_many(self, sql: str, columns: Sequence[Iterable[Any]]) -> int:
+        """Run a statement for each row of the columns; returns how many rows it has changed."""
+        with self._understood():
+            return self._connection.executemany(sql, zip(*columns)).rowcount
 
     def naming(self) -> Naming:
         reserved = [(self._options.progress_table,)]
@@ -146,6 +174,17 @@ class SQLiteWork(SQLWork):
 
     def adapters(self) -> Mapping[type, Callable[[Any], Any]]:
         return _ADAPTERS
+
+
+def _lists(rows: pa.Table) -> list[list[Any]]:
+    """The columns as values that the library takes."""
+    found = []
+    for column in rows.columns:
+        values = column.to_pylist()
+        if str(column.type) == "uint64":
+            values = [str(one) if one is not None and one > _MOST else one for one in values]
+        found.append(values)
+    return found
 
 
 def _affinity(declared: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing
@@ -16,7 +17,7 @@ import duckdb
 import pytest
 
 from canal.changes.fold import ArrowState
-from canal.targets import DuckDBTarget
+from canal.targets import DuckDBTarget, SQLiteTarget
 from canal.targets.protocol import Progress
 from canal.targets.sql import SQLWork
 from canal.testing import FakeBinlog
@@ -63,9 +64,11 @@ _NO_KEYS: Final = ("TEXT", "BLOB", "JSON", "FLOAT", "DOUBLE", "BIT")
 class Base:
     """A kind of database: a target of it, and a connection that is not the library's."""
 
-    target: Callable[[], Any]
-    connect: Callable[[], AbstractContextManager[Any]]
-    select: str = "SELECT * FROM {} ORDER BY 1, 2"
+    target: Callable[[str], Any]
+    connect: Callable[[str], AbstractContextManager[Any]]
+    select: str = "SELECT * FROM {0}.{1} ORDER BY 1, 2"
+    #: Whether tables have schemas.
+    has_schemas: bool = True
     #: Types whose tables are put row by row.
     by_row: frozenset[str] = frozenset()
     #: Types that no key may have.
@@ -73,13 +76,15 @@ class Base:
 
 
     def read(self, schema: str, tables: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
-        with self.connect() as connection:
-            return {table: self.ask(connection, self.select.format(f"{schema}.{table}")) for table in tables}
+        with self.connect(schema) as connection:
+            return {table: self.ask(connection, self.select.format(schema, table)) for table in tables}
 
-    def run(self, *statements: str) -> None:
-        with self.connect() as connection:
+    def run(self, schema: str, *statements: str) -> None:
+        with self.connect(schema) as connection:
             for sql in statements:
                 self.ask(connection, sql)
+            if not self.has_schemas:
+                connection.commit()
 
     @staticmethod
     def ask(connection: Any, sql: str) -> list[tuple[Any, ...]]:
@@ -91,16 +96,24 @@ class Base:
 def duckdb_base(folder: Path) -> Base:
     path, one = folder / "copy.duckdb", {"threads": 1}
     return Base(
-        lambda: DuckDBTarget(path, config=one),
-        lambda: closing(duckdb.connect(str(path), config=one)),
-        "SELECT *, s::VARCHAR FROM {} s ORDER BY ALL",
+        lambda schema: DuckDBTarget(path, config=one),
+        lambda schema: closing(duckdb.connect(str(path), config=one)),
+        "SELECT *, s::VARCHAR FROM {0}.{1} s ORDER BY ALL",
         no_keys=(*_NO_KEYS, "TIME("),
     )
 
 
-@pytest.fixture(params=["duckdb"])
+def sqlite_base(folder: Path) -> Base:
+    """Its tables have no schema, so each way has a file of its own."""
+    return Base(
+        lambda schema: SQLiteTarget(folder / f"{schema}.db"), lambda schema: closing(sqlite3.connect(folder / f"{schema}.db")),
+        "SELECT * FROM {1} ORDER BY 1, 2", has_schemas=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(params=["duckdb", "sqlite"])
 def base(request: pytest.FixtureRequest, folder: Path) -> Base:
-    return duckdb_base(folder)
+    return {"duckdb": duckdb_base, "sqlite": sqlite_base}[request.param](folder)
 
 
 @pytest.fixture
@@ -128,7 +141,7 @@ class Ways:
         monkeypatch.setattr(kind, "put_columns", counted)
 
     def _work(self) -> Any:
-        with self.base.target().begin("other") as work:
+        with self.base.target(self.schemas[0]).begin("other") as work:
             return work
 
     def send(self, log: Callable[[Any, str], None]) -> None:
@@ -141,7 +154,7 @@ class Ways:
             folder.mkdir(exist_ok=True)
             with life(fake, folder, filter=r".*\..*") as instance:
                 messages = list(instance.stream())
-                with self.base.target().begin(schema) as work:
+                with self.base.target(schema).begin(schema) as work:
                     work._changes = changes([entry for message in messages for entry in message.entries])
                     work.commit(Progress(messages[-1].position))
                 for message in messages:
@@ -270,11 +283,12 @@ def test_random_changes_come_to_the_same_both_ways(ways: Ways, full_size: bool) 
 
 def test_columns_of_the_targets_own_stay_and_rows_that_are_there_are_not_refused(ways: Ways) -> None:
     for schema in ways.schemas:
+        name = f"{schema}.t" if ways.base.has_schemas else "t"
         ways.base.run(
-            f"CREATE SCHEMA {schema}",
-            f"CREATE TABLE {schema}.t (mine VARCHAR(9) DEFAULT 'new', n INT, id INT PRIMARY KEY)",
-            f"INSERT INTO {schema}.t (id, n, mine) VALUES (1, 0, 'kept'), (2, 0, 'kept'), (3, 0, 'gone')",
-        )
+            schema, *([f"CREATE SCHEMA {schema}"] if ways.base.has_schemas else []),
+            f"CREATE TABLE {name} (mine VARCHAR(9) DEFAULT 'new', n INT, id INT PRIMARY KEY)",
+            f"INSERT INTO {name} (id, n, mine) VALUES (1, 0, 'kept'), (2, 0, 'kept'), (3, 0, 'gone')",
+        )  # fmt: skip
 
     def log(fake: FakeBinlog, schema: str) -> None:
         table = fake.table(schema, "t", "id INT PRIMARY KEY, n INT")
