@@ -70,7 +70,7 @@ class FaultProxy:
     A connection can be named by its client's port (``sock.getsockname()[1]``).
     """
 
-    def __init__(self, host: str, port: int, *, listen: int = 0) -> None:
+    def __init__(self, host: str, port: int, *, listen: int = 0, local: str = "") -> None:
         self.host: Final = "127.0.0.1"
         self.port = listen
         self.delay = 0.0
@@ -80,6 +80,7 @@ class FaultProxy:
         self.bytes_up = 0
         self.damaged = 0
         self._target = (host, port)
+        self._local = (local, 0) if local else None  # the address from which it connects to the server
         self._refusing = False
         self._cut_after: int | None = None
         self._corrupt_at: int | None = None
@@ -257,7 +258,7 @@ class FaultProxy:
             await self._open.wait()
             if writer.is_closing():  # cut
                 return
-            server_reader, server_writer = await asyncio.open_connection(*self._target)
+            server_reader, server_writer = await asyncio.open_connection(*self._target, local_addr=self._local)
         except (OSError, asyncio.CancelledError):
             if not writer.is_closing():
                 _close(writer, reset=True)

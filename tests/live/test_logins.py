@@ -383,9 +383,11 @@ def test_a_certificate_that_the_other_side_does_not_trust_is_named(
     for mode in SSL_MODES[3:]:
         refused = answer(guarded, ssl_mode=mode, ssl_ca=certificates.stranger.path, **old)
         assert refused == meaning("the server's certificate"), mode
+    assert answer(guarded, ssl_mode="VERIFY_CA", ssl_ca=certificates.authority.path, **old) == "TLS"
     ours = answer(guarded, ssl_mode="REQUIRED", **old, **certificates.stranger.options)
     # The others say it in a packet that is not encrypted, which is no TLS record.
     assert ours == meaning("our certificate" if module_line.facts.fits(WITH_TLS_1_2) else "old TLS")
+    assert answer(guarded, ssl_mode="REQUIRED", **old, **certificates.client.options) == "TLS"
 
 
 # -- the whole way to the consumer -------------------------------------------------------------------------------------

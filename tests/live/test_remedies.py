@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 import canal
 from canal.errors import ServerError
+from canal.testing.proxy import FaultProxy
 from canal.testing.servers import ThrowawayServer
+from tests.support.fix_servers import Line
 from tests.support.live import source
+from tests.support.waiting import until
 
 
 def fails(reader: canal.MySQLSource, error: type[canal.CanalError] = canal.AuthenticationError) -> str:
@@ -19,6 +23,15 @@ def fails(reader: canal.MySQLSource, error: type[canal.CanalError] = canal.Authe
     with pytest.raises(error) as caught:
         reader.connect().close()
     return caught.value.remedy
+
+
+def refusal(reader: canal.MySQLSource) -> str:
+    """The remedy with which the host is refused; "" while the server has not counted the broken connection."""
+    try:
+        reader.connect().close()
+    except canal.AuthenticationError as error:
+        return error.remedy
+    return ""
 
 
 def statement(remedy: str, pattern: str) -> str:
@@ -121,10 +134,106 @@ def limited_connections(server: ThrowawayServer) -> None:
     reader.connect().close()
 
 
+def account_blocked(server: ThrowawayServer) -> None:
+    reader = make_reader(server)
+    if server.kind == "mysql":
+        server.query("ALTER USER u FAILED_LOGIN_ATTEMPTS 1 PASSWORD_LOCK_TIME UNBOUNDED")
+    else:
+        server.query("SET GLOBAL max_password_errors = 1")
+    fails(source(server, user="u", password="wrong"))
+    unlock = r"ALTER USER … ACCOUNT UNLOCK" if server.kind == "mysql" else r"FLUSH PRIVILEGES"
+    server.query(statement(fails(reader), unlock))
+    reader.connect().close()
+    if server.kind == "mariadb":
+        server.query("SET GLOBAL max_password_errors = 4294967295")
+
+
+def plugin_not_loaded(server: ThrowawayServer) -> None:
+    reader = make_reader(server)
+    if server.kind == "mysql":
+        server.query("UPDATE mysql.user SET plugin = 'mysql_native_password' WHERE user = 'u'")
+        server.query("FLUSH PRIVILEGES")
+        assert "give the account another one" in fails(reader)
+        server.query("ALTER USER u IDENTIFIED WITH caching_sha2_password BY 'old'")
+    else:
+        server.query("INSTALL SONAME 'auth_ed25519'")
+        server.query("ALTER USER u IDENTIFIED VIA ed25519 USING PASSWORD('old')")
+        server.query("UNINSTALL SONAME 'auth_ed25519'")
+        assert "load the plugin in the server" in fails(reader)
+        server.query("INSTALL SONAME 'auth_ed25519'")
+    reader.connect().close()
+
+
+def no_password(server: ThrowawayServer) -> None:
+    if server.kind == "mysql":
+        return  # it answers as to a wrong password
+    reader = make_reader(server)
+    server.query("ALTER USER u IDENTIFIED VIA unix_socket")
+    assert "or as an administrator give it one" in fails(reader)
+    server.query("ALTER USER u IDENTIFIED BY 'old'")
+    reader.connect().close()
+
+
+def clear_text(server: ThrowawayServer) -> None:
+    if server.kind == "mysql":
+        return  # the plugins of LDAP are sold only
+    reader = make_reader(server)
+    server.query("INSTALL SONAME 'auth_pam'")
+    server.query("ALTER USER u IDENTIFIED VIA pam")
+    assert "give it another plugin" in fails(reader)
+    server.query("ALTER USER u IDENTIFIED BY 'old'")
+    reader.connect().close()
+
+
+def old_tls(server: ThrowawayServer) -> None:
+    if server.kind == "mariadb":
+        return  # the one of these tests has no certificate
+    make_reader(server)
+    server.query("SET GLOBAL tls_version = 'TLSv1.2'")
+    server.query("ALTER INSTANCE RELOAD TLS")
+    remedy = fails(source(server, user="u", password="old", tls_min_version="TLSv1.3"), ServerError)
+    assert "a lower tls_min_version takes older ones" in remedy
+    source(server, user="u", password="old", tls_min_version="TLSv1.2", ssl_mode="REQUIRED").connect().close()
+
+
+def host_unknown(server: ThrowawayServer) -> None:
+    """The administrator stays connected: with an account for every host no host is unknown."""
+    reader = source(server, user="u", password="old")
+    with server.connect() as administrator, administrator.cursor() as cursor:
+        cursor.execute("SELECT user, host FROM mysql.user WHERE host NOT IN ('localhost', '10.9.9.9')")
+        others = cursor.fetchall()
+        for user, host in others:
+            cursor.execute(f"RENAME USER '{user}'@'{host}' TO '{user}'@'10.9.{len(host)}.9'")
+        cursor.execute("FLUSH PRIVILEGES")
+        remedy = fails(reader)
+        cursor.execute(statement(remedy, r"CREATE USER 'u'@'…' IDENTIFIED BY '…'").replace("'u'@'u'", "u@'127.0.0.1'")
+                       .replace("'…'", "'old'"))  # fmt: skip
+        cursor.execute(statement(fails(reader), r"GRANT .*'%'").replace("%", "127.0.0.1"))
+        reader.connect().close()
+        cursor.execute("DROP USER u@'127.0.0.1'")
+        for user, host in others:
+            cursor.execute(f"RENAME USER '{user}'@'10.9.{len(host)}.9' TO '{user}'@'{host}'")
+
+
 STEPS: list[Callable[[ThrowawayServer], None]] = [
     privilege_missing, account_locked, password_expired, refused, too_many_connections, offline_mode, tls_demanded, unreachable,
-    statement_format, limited_connections,
+    statement_format, limited_connections, account_blocked, plugin_not_loaded, no_password, clear_text, old_tls,
+    host_unknown,
 ]  # fmt: skip
+
+
+@pytest.mark.daily_on("mariadb")
+@pytest.mark.lines("mariadb", "mysql<8.4")  # MySQL counts hosts with a name only
+def test_blocked_host_remedy_is_to_flush_hosts(line: Line) -> None:
+    with line.server("--skip-name-resolve=OFF") as server, FaultProxy(server.host, server.port, local="127.0.0.2") as proxy:
+        make_reader(server)
+        server.query("SET GLOBAL max_connect_errors = 1")
+        with socket.create_connection((proxy.host, proxy.port)) as connection:
+            connection.recv(1)
+        reader = source(server, user="u", password="old", host=proxy.host, port=proxy.port)
+        remedy = until(lambda: refusal(reader))
+        server.query(statement(remedy, "FLUSH HOSTS"))
+        reader.connect().close()
 
 
 def test_remedies_of_logins_and_settings_work_when_followed(own_server: ThrowawayServer) -> None:

@@ -56,18 +56,34 @@ def test_a_schema_history_needs_a_dump_by_offset() -> None:
         start = fake.position
         table.insert({"id": 1})
         fake.ddl("ALTER TABLE t ADD b INT", schema="d")
-        fake.table("d", "t", "id INT PRIMARY KEY, b INT")
+        table = fake.table("d", "t", "id INT PRIMARY KEY, b INT")
         with instance_of(server, start=start) as instance, pytest.raises(canal.errors.ServerError) as caught:
             instance.subscribe()
             instance.get(10, timeout=30)
-    assert caught.value.errno == 1047
-    assert "binlog_row_metadata=FULL" in caught.value.remedy
+        assert caught.value.errno == 1047
+        assert 'set binlog_row_metadata=FULL on it, and start from "latest" or a GTID set' in caught.value.remedy
+
+        fake.metadata = "FULL"
+        with instance_of(server, start="latest") as instance:
+            instance.subscribe()
+            table.insert({"id": 2, "b": 3})
+            message = instance.get(10, timeout=10)
+            assert [tuple(row.after) for entry in message.entries for row in entry.rows] == [(2, 3)]
 
 
-def test_any_other_error_of_a_setting_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_error_of_a_setting_lasts_until_its_remedy_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeBinlog()
+    fake.table("d", "t", "id INT PRIMARY KEY").insert({"id": 1})
+
     def denied(session: Any, found: Any) -> None:
         raise _serve._Error(1227, "Access denied; you need (at least one of) the SUPER privilege(s) for this operation", "42000")
 
-    monkeypatch.setattr(_serve, "ANSWERS", [(_serve._pattern(r"SET SESSION net_write_timeout.*"), denied), *_serve.ANSWERS])
-    with FakeBinlog().serve() as server, pytest.raises(canal.AuthenticationError, match="GRANT SUPER"):
-        canal.MySQLSource(host=server.host, port=server.port).connect()
+    answers = _serve.ANSWERS
+    monkeypatch.setattr(_serve, "ANSWERS", [(_serve._pattern(r"SET SESSION net_write_timeout.*"), denied), *answers])
+    with fake.serve() as server:
+        with pytest.raises(canal.AuthenticationError, match=r"GRANT SUPER ON \*\.\* TO 'root'@'%'"):
+            canal.MySQLSource(host=server.host, port=server.port).connect()
+
+        monkeypatch.setattr(_serve, "ANSWERS", answers)  # it is granted
+        with instance_of(server, start="latest") as instance:
+            instance.subscribe()

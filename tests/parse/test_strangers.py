@@ -41,6 +41,7 @@ from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log.framing import PacketFramer
 from canal.parse.source import _pymysql
 from canal.parse.source.packets import COM_REGISTER_SLAVE
+from canal.parse.source.server_errors import MEANINGS
 from canal.testing import FakeBinlog
 from tests.support.papers import Papers, make_papers
 
@@ -107,12 +108,16 @@ class Stranger:
         return data
 
     def greet(self, *, tls: bool) -> None:
+        if self.offer(tls):
+            self._sock = self._papers.context.wrap_socket(self._sock, server_side=True)
+            self.hear()
+
+    def offer(self, tls: bool) -> bool:
+        """Greet; return whether TLS begins."""
         offered = CAPABILITIES | (0x800 if tls else 0)
         self.say(b"\x0a8.4.0\0" + bytes(4) + SALT[:8] + b"\0" + struct.pack("<HBHH", offered & 0xFFFF, 45, 2, offered >> 16)[:7]
                  + b"\x15" + bytes(10) + SALT[8:] + b"\0caching_sha2_password\0")  # fmt: skip
-        if struct.unpack("<I", self.hear()[:4])[0] & 0x800:
-            self._sock = self._papers.context.wrap_socket(self._sock, server_side=True)
-            self.hear()
+        return bool(struct.unpack("<I", self.hear()[:4])[0] & 0x800)
 
     def switch(self, plugin: str) -> bytes:
         self.say(b"\xfe" + plugin.encode() + b"\0" + (b"\5Password: " if plugin == "dialog" else SALT + b"\0"))
@@ -791,3 +796,63 @@ def test_a_dump_that_asks_for_a_file_is_damaged() -> None:
     framer = PacketFramer()
     assert framer.feed(struct.pack("<I", len(FILE))[:3] + b"\1" + FILE) == []
     assert isinstance(framer.error, DecodeError)
+
+
+# -- remedies ----------------------------------------------------------------------------------------------------------
+
+
+def greet_as_ssh(one: Stranger) -> None:
+    one._sock.sendall(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n")
+
+
+def break_tls(one: Stranger) -> None:
+    """End the handshake with the alert bad_record_mac."""
+    if one.offer(True):
+        one._sock.sendall(b"\x15\3\3\0\2\2\x14")
+        one.hear()
+
+
+def ask_for_unknown_plugin(one: Stranger) -> None:
+    one.greet(tls=False)
+    one.switch("authentication_webauthn_client")
+
+
+def ask_for_old_password(one: Stranger) -> None:
+    """As servers before 5.5 do."""
+    one.greet(tls=False)
+    one.say(b"\xfe")
+
+
+#: A row of ``MEANINGS``, what the wrong server or a wrong account does, and a part of the remedy.
+REMEDIES: Final[list[tuple[str, Callable[[Stranger], None], str]]] = [
+    ("no server", greet_as_ssh, "Check host and port"),
+    ("answer too large", flood_with_packets, "Check host and port"),
+    ("file wanted", want_file_for_a_login, "find out what answers there"),
+    ("TLS", break_tls, "Check the TLS set-up of the server and of what is between it and us"),
+    ("plugin not supported", ask_for_unknown_plugin, "give the account mysql_native_password"),
+    ("old password, by its packet", ask_for_old_password, "SET PASSWORD FOR 'root'@'%'"),
+]
+
+
+@pytest.mark.parametrize(("row", "act", "remedy"), REMEDIES, ids=[row for row, *_ in REMEDIES])
+def test_login_after_the_remedy_reads_every_row(
+    papers: Papers, row: str, act: Callable[[Stranger], None], remedy: str
+) -> None:
+    """The stranger gives way to a server that answers as one does, with an account of mysql_native_password."""
+    fake = FakeBinlog()
+    table = fake.table("shop", "orders", "id INT PRIMARY KEY")
+    table.insert({"id": 1})
+    meaning = next(one for one in MEANINGS if one.name == row)
+    with stood_in_for(papers, act) as (source, _), fake.serve() as server:
+        with pytest.raises(CanalError) as caught:
+            source.connect()
+        assert type(caught.value) is meaning.error
+        assert caught.value.remedy == meaning.remedy.replace("{user}", "root")
+        assert remedy in caught.value.remedy
+
+        right = attrs.evolve(source, port=server.port)
+        with canal.Instance(InstanceConfig(destination="d", source=right, start="earliest")) as instance:
+            instance.subscribe()
+            table.insert({"id": 2})
+            rows = [row for entry in instance.get(100, timeout=60, linger=0.1) for row in entry.rows]
+    assert [row.after["id"] for row in rows if row.after] == [1, 2]

@@ -15,6 +15,7 @@ import attrs
 
 from canal.binlog import event_layout as layout
 from canal.errors import (
+    GO_ON_AFTER,
     AuthenticationError,
     ConnectionLostError,
     LostReason,
@@ -47,7 +48,10 @@ class Asked(Protocol):
 
 _OTHER_LOG: Final = "The server lost the end of its log, or is not the one that the position was made on."
 _NO_EVENT: Final = "No event of that log begins at that offset, or it is damaged there: start from the begin of a transaction."
-_GRANT: Final = "As an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%';"
+_GRANT: Final = (
+    "As an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'; with the account's host "
+    "for %."
+)
 _NEW_PASSWORD: Final = (
     "Its hash is in the format before MySQL 4.1. As an administrator: SET old_passwords = 0; "
     "SET PASSWORD FOR '{user}'@'%' = PASSWORD('…'); where that is refused (MySQL 5.6), make the account anew."
@@ -85,7 +89,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
     Meaning("log purged", During.DUMP, (), r"could not find first log file|could not open log file", PositionLostError,
             "That log was purged or removed.", LostReason.PURGED),
     Meaning("log removed", During.DUMP, (13, 29), r"", PositionLostError,
-            "That log was removed, or the server may not read it: put it back.", LostReason.PURGED),
+            "That log was removed by hand, or the server may not read it: put it back.", LostReason.PURGED),
     Meaning("log reset", During.DUMP, (), r"could not find next log", PositionLostError,
             "The logs were reset or removed while they were read.", LostReason.PURGED),
     Meaning("GTIDs purged", During.DUMP, (),
@@ -100,34 +104,36 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
             LostReason.BEYOND),
     # The first thing that it read there: no event begins at that offset. Some servers take any bytes for a length.
     Meaning("no event there", During.DUMP, (),
+            r"does not correspond to the location of any binlog event|"
             r"(?:bogus data|truncated in the middle|max_allowed_packet).*the first event '[^']*' at (?!4,)(\d+), "
             r"the last event read from '[^']*' at (?:\1|4|12\d),", PositionLostError, _NO_EVENT, LostReason.BEYOND),
     # MySQL 5.5 does not say where.
     Meaning("no event there, from the start", During.START, (),
             r"(?:bogus data|truncated in the middle|max_allowed_packet)(?!.*the first event)", PositionLostError, _NO_EVENT,
             LostReason.BEYOND),
-    Meaning("no event there, by text", During.DUMP, (), r"does not correspond to the location of any binlog event",
-            PositionLostError, "Start from the begin of a transaction.", LostReason.BEYOND),
-    Meaning("event too large", During.DUMP, (), r"max_allowed_packet", ServerError,
-            "Raise max_allowed_packet on the server, up to 1G."),
-    Meaning("log not readable", During.DUMP, (), r"(?:I/O|unknown) error reading log event", ServerError,
+    # Of MySQL 5.5. Others send events of up to 1 GiB in any case, so that a larger one is damage, and they say where.
+    Meaning("event too large", During.DUMP, (), r"max_allowed_packet(?!.*the first event)", ServerError,
+            f"Raise max_allowed_packet on the server, up to 1G. If it is, the log is damaged. {GO_ON_AFTER}"),
+    Meaning("log not readable", During.DUMP, (), r"(?:I/O|unknown) error|error reading file", ServerError,
             "The server cannot read its log: it was reset while it was sent, or its disk is damaged. Check it, and start again."),
-    Meaning("log damaged", During.DUMP, (), r"bogus data|corrupted data|truncated in the middle|did not pass", ServerError,
-            "The server's log is damaged there: check its disk, and go on behind the damage or copy the tables anew."),
+    Meaning("log damaged", During.DUMP, (),
+            r"bogus data|corrupted data|truncated in the middle|did not pass|max_allowed_packet|bad magic|format_description",
+            ServerError, f"The server's log is damaged there: check its disk. {GO_ON_AFTER}"),
     Meaning("anonymous transaction, gtid_mode=ON", During.DUMP, (), r"anonymous transaction when @@GLOBAL\.GTID_MODE = ON",
             ServerError, "SET GLOBAL gtid_mode = ON_PERMISSIVE until all transactions without GTIDs are read."),
     Meaning("GTID transaction, gtid_mode=OFF", During.DUMP, (), r"GTID-transaction when @@GLOBAL\.GTID_MODE = OFF", ServerError,
             "SET GLOBAL gtid_mode = OFF_PERMISSIVE until all transactions with GTIDs are read."),
     Meaning("anonymous transaction", During.DUMP, (), r"anonymous transaction", ServerError,
-            "Resume by journal and offset, without a GTID set."),
+            "Start from a journal and an offset, without a GTID set, and SET GLOBAL gtid_mode = ON_PERMISSIVE until all "
+            "transactions without GTIDs are read."),
     # Dolt has no dump by offset.
     Meaning("no such dump", During.DUMP, (1047,), r"", ServerError,
             "This server cannot read its log from an offset, as a schema history does: set binlog_row_metadata=FULL on it, and "
             'start from "latest" or a GTID set.'),
-    Meaning("no GTIDs", During.DUMP, (), r"auto_position.*gtid_mode", ServerError,
-            "Set gtid_mode=ON on the server, or resume by journal and offset."),
     Meaning("no log", During.DUMP, (), r"binary log is not open|misconfigured (?:master|source)", ServerError,
             "Set log_bin and a server_id in the server's configuration, and restart it."),
+    # Since we connected. The next dump is by journal and offset.
+    Meaning("GTIDs switched off", During.DUMP, (), r"auto_position.*gtid_mode", ConnectionLostError),
     Meaning("checksums switched", During.DUMP, (), r"can ?not handle replication events", ConnectionLostError),
     # -- of anything
     Meaning("no TLS", During.LOGIN, (2026,), r"does not offer TLS", ServerError,
@@ -148,9 +154,11 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
     Meaning("account blocked", During.LOGIN, (3955, 4150), r"", AuthenticationError,
             "Too many passwords were wrong: as an administrator, ALTER USER … ACCOUNT UNLOCK; on MariaDB, FLUSH PRIVILEGES."),
     Meaning("host blocked", During.LOGIN, (1129,), r"", AuthenticationError,
-            "Too many connections of our host were broken off: as an administrator, FLUSH HOSTS."),
+            "Too many connections of our host were broken off: as an administrator, FLUSH HOSTS, or since MySQL 8.4 "
+            "TRUNCATE TABLE performance_schema.host_cache."),
     Meaning("host unknown", During.LOGIN, (1130,), r"", AuthenticationError,
-            "The server has no account for our host: as an administrator, CREATE USER '{user}'@'…' with its name or address."),
+            "The server has no account for our host: as an administrator, CREATE USER '{user}'@'…' IDENTIFIED BY '…' with its "
+            "name or address, and grant it what a reader needs."),
     Meaning("TLS demanded", During.LOGIN, (3159,), r"", AuthenticationError, 'Use ssl_mode="REQUIRED".'),
     Meaning("clear text", During.LOGIN, (2061,), r"in clear text", AuthenticationError,
             "An account for LDAP or PAM: allow_cleartext=True sends the password itself, over a unix_socket or with "
