@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import TracebackType
@@ -41,10 +41,11 @@ from canal.errors import (
     visible,
 )
 from canal.instance.instance import CLIENT_ID, Instance
+from canal.pipes.initial import Initial, LoadStatus, Passed, initial_of
 from canal.pipes.rules import Rule, Rules
-from canal.pipes.units import Unit, Units
+from canal.pipes.units import POLL, POLL_LOADING, Unit, Units
 from canal.position import Position
-from canal.targets.protocol import ArrowWork, Progress, StoppableWork, Target, Work
+from canal.targets.protocol import ArrowWork, Load, Progress, StoppableWork, Target, Work
 
 log = logging.getLogger("canal.pipe")
 
@@ -105,6 +106,8 @@ class PipeStatus:
     """The last one, where it was not mended since."""
     committed_at: float | None
     """When the last commit was, in seconds since 1970."""
+    load: LoadStatus | None = None
+    """With ``snapshot="initial"`` how far the existing rows are; None: they are in the target."""
 
 
 def pipe(
@@ -120,6 +123,7 @@ def pipe(
     client_id: int = CLIENT_ID,
     batch_size: int = 10_000,
     linger: float = 0.05,
+    snapshot: Literal["none", "initial"] = "none",
 ) -> Pipe:
     """A pipe from an Instance to a target: ``run()`` is the loop, ``start()`` a thread with it, ``run_async()`` for a task.
 
@@ -145,6 +149,9 @@ def pipe(
         client_id: whose cursor it is; a client for each pipe.
         batch_size: row changes in one commit, about; a transaction is not cut.
         linger: seconds to wait for more changes once there is one.
+        snapshot: "initial": also write the rows that the tables have already, while their changes are followed. Tables that are
+            made later have their rows in the log. On a stream that has a progress in the target it only goes on with what was
+            begun. Logs are given the rows with the op READ.
 
     Raises:
         ConfigError: an option cannot be.
@@ -152,7 +159,7 @@ def pipe(
     return Pipe(
         instance.instance if isinstance(instance, AsyncInstance) else instance, target, rules=rules, stream=stream,
         on_error=on_error, on_unfit=on_unfit, on_large=on_large, acknowledged=acknowledged, client_id=client_id,
-        batch_size=batch_size, linger=linger,
+        batch_size=batch_size, linger=linger, snapshot=snapshot,
     )  # fmt: skip
 
 
@@ -162,9 +169,11 @@ class Pipe:
     def __init__(
         self, instance: Instance, target: Target, *, rules: Iterable[Rule], stream: str, on_error: Retry | str,
         on_unfit: Target | str, on_large: Literal["stop", "pieces"], acknowledged: Collection[str], client_id: int,
-        batch_size: int, linger: float,
+        batch_size: int, linger: float, snapshot: Literal["none", "initial"],
     ) -> None:  # fmt: skip
         _check(target, on_error, on_unfit, on_large, acknowledged, batch_size)
+        if snapshot not in ("none", "initial"):
+            raise ConfigError(f'snapshot is "none" or "initial", not {snapshot!r}')
         if getattr(instance.parser, "members", None):
             raise ConfigError(
                 "a pipe follows one source, and this instance merges several, anew after each restart",
@@ -177,6 +186,12 @@ class Pipe:
         self._retry = on_error if isinstance(on_error, Retry) else Retry(times=0)
         self._park = None if isinstance(on_unfit, str) else on_unfit
         given = tuple(rules)
+        self._loading: Callable[[], Initial] | None = None
+        if snapshot == "initial":
+            self._loading = lambda: initial_of(
+                instance, target, Rules(given, is_log=target.is_log), client_id=client_id, parks=self._park is not None,
+                batch_size=batch_size, json_text=self._reading["json_text"],
+            )  # fmt: skip
         self._rules = Rules(given, is_log=target.is_log, acknowledged=acknowledged) if given else None
         accepts = instance.config.table_filter().accepts if instance.config is not None else lambda schema, table: True
         self._reading: dict[str, Any] = {
@@ -218,6 +233,13 @@ class Pipe:
         self.instance._readers.begin(self.client_id, self, f"the pipe {self.stream!r}")
 
     def _read(self) -> None:
+        with ExitStack() as stack:
+            initial = None if self._loading is None else self._loading()
+            if initial is not None:
+                stack.callback(initial.close)
+            self._read_units(initial)
+
+    def _read_units(self, initial: Initial | None) -> None:
         units = Units(
             self.instance, self.client_id, reader=Reader(**self._reading), rules=self._rules,
             parks=self._park is not None, **self._fetching,
@@ -226,7 +248,7 @@ class Pipe:
         self._tell(is_running=True, error=None)
         self._began.set()
         try:
-            self._run(units)
+            self._run(units, initial)
         except CanalError as error:
             self._tell(error=error)
             raise
@@ -329,7 +351,7 @@ class Pipe:
 
     # -- the loop -------------------------------------------------------------------------------------------------------
 
-    def _run(self, units: Units) -> None:
+    def _run(self, units: Units, initial: Initial | None) -> None:
         failures = 0
         while not self._stopping.is_set():
             commits = self._status.commits
@@ -339,7 +361,8 @@ class Pipe:
                     if isinstance(work, StoppableWork):
                         work.stopping = self._stopping
                     units.arrow_from = work.arrow_from if isinstance(work, ArrowWork) else None
-                    writer = _Writer(self, units, work, stack)
+                    writer = _Writer(self, units, work, stack, initial)
+                    writer.begin()
                     while not self._stopping.is_set():
                         if not writer.step():
                             return
@@ -366,6 +389,15 @@ class Pipe:
         self._stopping.wait(wait)
 
 
+@attrs.define
+class _Place:
+    """Where in the stream rows are written that it does not bring."""
+
+    end: Position
+    epoch: int
+    parked: list[Change]
+
+
 @attrs.define(eq=False)
 class _Writer:
     """What is written through one work."""
@@ -374,16 +406,38 @@ class _Writer:
     units: Units
     work: Work
     stack: ExitStack
+    initial: Initial | None
+    _passed: Passed = attrs.field(init=False)
+    _is_aligned: bool = False
+    _epoch: int = 0
     _known: dict[str, Progress | None] = attrs.field(factory=dict)
     _settled: float = attrs.field(factory=time.monotonic)
     _parking: Work | None = None
 
+    def __attrs_post_init__(self) -> None:
+        self._passed = Passed(self.pipe.instance, self.pipe.client_id)
+
+    def begin(self) -> None:
+        """Take up what the target has of the existing rows."""
+        if self.initial is not None:
+            self.initial.begin(self.work, self._progress)
+
     def step(self) -> bool:
         """Write and ack what comes next, if anything comes; False: nothing will ever come again."""
+        is_loading = self.initial is not None and not self.initial.is_done
+        if is_loading and self._load():
+            return True
+        self.units.poll = POLL_LOADING if is_loading else POLL
         unit = self.units.next()
         if unit is None:
+            if is_loading:
+                self._passed.nothing_came()
             self._settle()
             return not self.units.is_over
+        self._epoch = unit.epoch
+        if self.initial is not None:
+            self._passed.came()
+            self.initial.saw(unit.entries)
         if self.pipe.target.scope == "table":
             self._write_tables(unit)
         elif not self._write_all(unit):
@@ -412,7 +466,7 @@ class _Writer:
                 changes = unit.behind(known.position)
                 if _order(known.position, unit.end) >= 0:  # it has all of it
                     return True
-        self._commit(unit, changes, "")
+        self._commit(unit, self._kept(changes), "", load=self._left(""))
         return True
 
     def _settle(self) -> None:
@@ -426,8 +480,46 @@ class _Writer:
         except NotActiveError:
             return
         if known.position.precedes(position):
-            self.work.commit(Progress(position, known.epoch))
-            self._known[""] = Progress(position, known.epoch)
+            moved = attrs.evolve(known, position=position, load=self._left(""))
+            self.work.commit(moved)
+            self._known[""] = moved
+
+    # -- rows that were there -------------------------------------------------------------------------------------------
+
+    def _load(self) -> bool:
+        """Write rows whose place in the stream is here, if there are any."""
+        assert self.initial is not None
+        pipe = self.pipe
+        pipe._tell(load=self.initial.status())
+        try:
+            at = pipe.instance.position(pipe.client_id)
+        except NotActiveError:
+            return False
+        if pipe.target.scope == "all" and not self._is_aligned:
+            known, self._is_aligned = self._progress(""), True
+            if known is not None and _order(known.position, at) < 0:
+                self.units.seek(known.position)
+                return True
+        batch = self.initial.step(at, self._passed.position)
+        if batch is None:
+            return False
+        known = self._progress(batch.key)
+        if known is not None and _order(known.position, at) > 0:
+            return False  # the stream gives again what the target has
+        source = ""
+        if pipe.target.scope == "table" and not pipe.target.is_log:
+            source = _source(batch.changes, batch.key, known)
+        epoch = max(self._epoch, 0 if known is None else known.epoch)
+        self._commit(_Place(at, epoch, batch.parked), batch.changes, batch.key, source, batch.load)
+        self.initial.wrote(batch)
+        pipe._tell(load=self.initial.status())
+        return True
+
+    def _kept(self, changes: Changes) -> Changes:
+        return changes if self.initial is None else self.initial.keep(changes)
+
+    def _left(self, table: str) -> Load | None:
+        return None if self.initial is None else self.initial.load(table)
 
     # -- one commit for each table --------------------------------------------------------------------------------------
 
@@ -437,9 +529,9 @@ class _Writer:
             changes = unit.changes
             if known is not None and _order(known.position, unit.start) > 0:
                 changes = unit.behind(known.position)
-            if own := changes.of(table):
+            if own := self._kept(changes.of(table)):
                 source = "" if self.pipe.target.is_log else _source(own, table, known)
-                self._commit(unit, own, table, source)
+                self._commit(unit, own, table, source, self._left(table))
 
     # -- both -----------------------------------------------------------------------------------------------------------
 
@@ -448,14 +540,16 @@ class _Writer:
             self._known[table] = self.work.progress(table)
         return self._known[table]
 
-    def _commit(self, unit: Unit, changes: Changes, table: str, source: str = "") -> None:
+    def _commit(
+        self, unit: Unit | _Place, changes: Changes, table: str, source: str = "", load: Load | None = None
+    ) -> None:  # fmt: skip
         """Commit, without what turns out to be unfit, which is parked before."""
         pipe = self.pipe
         known = self._known[table]
         epoch = 0 if known is None else known.epoch
         if unit.epoch and unit.epoch < epoch:
             raise TargetConflictError(f"turn {epoch} has written to the target, and this one is {unit.epoch}")
-        progress = Progress(unit.end, max(epoch, unit.epoch), source)
+        progress = Progress(unit.end, max(epoch, unit.epoch), source, load)
         self._park(unit, unit.parked)
         unit.parked = []
         while True:
@@ -476,7 +570,7 @@ class _Writer:
             error=None,
         )  # fmt: skip
 
-    def _park(self, unit: Unit, changes: list[Change]) -> None:
+    def _park(self, unit: Unit | _Place, changes: list[Change]) -> None:
         pipe = self.pipe
         if not changes:
             return

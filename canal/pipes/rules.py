@@ -176,6 +176,11 @@ class Rules:
         rule = next((rule for rule in self._rules if rule.accepts(table)), None)
         return "" if rule is not None and callable(rule.to) else ".".join(table.path if rule is None else rule.path(table))
 
+    def table(self, table: Table) -> Table:
+        """Return what the target has for a table, as far as that does not depend on its rows."""
+        plan = self.plan(table)
+        return table if plan is None else plan.table
+
     def _statement(self, change: Change, plan: Plan) -> Iterable[Change]:
         if change.op is Op.TRUNCATE and not self._is_log and callable(plan.rule.to):
             if change.origin.position in self._acknowledged:

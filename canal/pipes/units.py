@@ -26,8 +26,9 @@ from canal.model import Entry
 from canal.pipes.rules import Plan, Rules
 from canal.position import Position
 
-#: Seconds that a get waits for something, after which a stop is seen.
-_POLL: Final = 0.5
+#: Seconds that a get waits for something, after which a stop is seen; and rows that were there, while they are read.
+POLL: Final = 0.5
+POLL_LOADING: Final = 0.05
 #: Seconds to wait for more of a transaction before one looks again.
 _GROW: Final = 0.1
 #: More rows than any store holds.
@@ -78,6 +79,7 @@ class Units:
     parks: bool
     is_over: bool = False
     arrow_from: int | None = None
+    poll: float = POLL
     _end: Position | None = None
     _epoch: int = 0
     _ahead: Future[Unit | None] | None = None
@@ -157,7 +159,7 @@ class Units:
         return self._unit(message)
 
     def _get(self, size: int, linger: float) -> Message:
-        return self.instance._read(size, _POLL, linger, self.client_id)
+        return self.instance._read(size, self.poll, linger, self.client_id)
 
     def _whole(self, message: Message) -> Message:
         """The same message, or a shorter or longer one in its stead, which ends where a transaction does."""

@@ -12,56 +12,39 @@ A table that is added to a job later is a query of its own, with a snapshot of i
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from itertools import chain
 from typing import Any, Final, Self
 
 import attrs
 import pyarrow as pa
 
-from canal.binlog.server_facts import SHOW_KEYS, read_server
 from canal.changes.alters import types_text
-from canal.errors import AuthenticationError, ConfigError, CursorError, SchemaError, ServerError
+from canal.errors import ConfigError, CursorError, SchemaError, ServerError
 from canal.formats.change_table import SNAPSHOT_ORD, Shape, pack_txn
 from canal.formats.spark_types import spark_arrow_type
 from canal.gtid import parse_gtid_set
-from canal.parse.schema.table_state import TableState
-from canal.parse.source import _pymysql
-from canal.parse.source.information_schema import table_states
 from canal.parse.source.mysql import MySQLSource
-from canal.parse.source.server_errors import query_error
-from canal.parse.source.session import run, try_to_set
 from canal.position import Position
 from canal.schema import ColumnSchema, TableSchema
 from canal.snapshot.cells import is_unseen, reader_of, to_array
 from canal.snapshot.files import SnapshotFiles, read_file
 from canal.snapshot.keys import Key, chunk_key, condition, find_ranges, key_column, quoted
+from canal.snapshot.session import Found, SnapshotSession, barrier
 
 log = logging.getLogger("canal.spark")
 
 FORMAT_VERSION: Final = 1
-#: Rows and bytes of a batch at most, about.
-BATCH_ROWS: Final = 16384
-BATCH_BYTES: Final = 16 << 20
 _DEFINITION_CHANGED: Final = 1412  # since the transaction began
 _ATTEMPTS: Final = 10
-#: Seconds without a byte of an answer.
-_READ_TIMEOUT: Final = 600.0
 #: Seconds between two words on how far a snapshot is, at least.
 _PACE: Final = 10.0
 #: ``_ord`` of the first row of a snapshot whose rows are numbered.
 FIRST_ORD: Final = -(1 << 62)
-#: What mends a table that is not there.
-NO_TABLE: Final = (
-    "Name a table as schema.table, with the case of the server, and GRANT SELECT on it. Where it was renamed, follow its new "
-    "name with a new checkpoint and a snapshot."
-)
 
 
 # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -237,7 +220,7 @@ def read_table(source: MySQLSource, schema: str, table: str) -> TableSchema:
     Raises:
         ConfigError: there is no such table, or the user may not see it.
     """
-    with _SnapshotSession(source) as session:
+    with SnapshotSession(source) as session:
         return session.table(schema, table).state.schema
 
 
@@ -278,11 +261,11 @@ def plan(
         UnsupportedError: the position in the log does not fit into ``_txn``.
     """
     schema, table = shape.table.schema, shape.table.table
-    with _SnapshotSession(source) as session:
+    with SnapshotSession(source) as session:
         found = session.table(schema, table)
         _columns_now(shape, found.state.schema)
         chunk_rows = _rows_within(found, chunk_rows, chunk_bytes)
-        position, timestamp = _barrier(session, found, lock_timeout, stay=files is not None)
+        position, timestamp = barrier(session, found, lock_timeout, stay=files is not None)
         made = SnapshotPlan(
             schema=schema, table=table, position=position, txn=pack_txn(epoch, position.journal, position.offset),
             timestamp=timestamp, key=(), index="", chunks=(Chunk(0, None, None, found.rows),),
@@ -329,7 +312,7 @@ def plan_again(
         SchemaError: the table has other columns by now.
         ServerError: it is another server, which does not have all that was there at the plan's position.
     """
-    with _SnapshotSession(source) as session:
+    with SnapshotSession(source) as session:
         found = session.table(lost.schema, lost.table)
         _columns_now(shape, found.state.schema)
         _check_position(session, lost)
@@ -337,12 +320,12 @@ def plan_again(
         return _with_chunks(session, found, made, _rows_within(found, chunk_rows, chunk_bytes), tell)
 
 
-def _rows_within(found: _Found, rows: int, size: int | None) -> int:
+def _rows_within(found: Found, rows: int, size: int | None) -> int:
     return min(rows, max(size // found.row_bytes, 1)) if size is not None and found.row_bytes else rows
 
 
 def _with_chunks(
-    session: _SnapshotSession, found: _Found, made: SnapshotPlan, chunk_rows: int, tell: Callable[[int], None]
+    session: SnapshotSession, found: Found, made: SnapshotPlan, chunk_rows: int, tell: Callable[[int], None]
 ) -> SnapshotPlan:
     """The plan in chunks of a key, where the table has one."""
     index, key = chunk_key(found.state)
@@ -399,7 +382,7 @@ def _stored(
 def _server_batches(
     source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk, tell_empty: bool
 ) -> Iterator[pa.RecordBatch]:
-    with _SnapshotSession(source) as session:
+    with SnapshotSession(source) as session:
         _check_position(session, plan)
         for batch in _begun(session, shape, plan, chunk):
             tell_empty = False
@@ -409,7 +392,7 @@ def _server_batches(
             yield _emptied(shape, plan)
 
 
-def _begun(session: _SnapshotSession, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _begun(session: SnapshotSession, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     """A chunk's batches in a transaction, which begins anew where the table was altered or emptied between that and the rows."""
     for left in reversed(range(_ATTEMPTS)):
         session.begin()
@@ -428,7 +411,7 @@ def _emptied(shape: Shape, plan: SnapshotPlan) -> pa.RecordBatch:
     return shape.emptied_batch(plan.txn, SNAPSHOT_ORD, plan.timestamp, plan.gtid)
 
 
-def _check_position(session: _SnapshotSession, plan: SnapshotPlan) -> None:
+def _check_position(session: SnapshotSession, plan: SnapshotPlan) -> None:
     """Another server than the plan's has all that the changes from the position on leave out."""
     if session.server.identity == plan.position.source:
         return
@@ -460,7 +443,7 @@ def _columns_now(shape: Shape, now: TableSchema) -> list[ColumnSchema]:
     return found
 
 
-def _check_key(session: _SnapshotSession, plan: SnapshotPlan, found: _Found) -> None:
+def _check_key(session: SnapshotSession, plan: SnapshotPlan, found: Found) -> None:
     """The chunks are ranges of one order of keys: rows could lie in none of them, or be sought for long, by another."""
     collations = session.collations(plan.schema, plan.table, plan.key)
     if chunk_key(found.state) != (plan.index, plan.key) or plan.collations not in ((), collations):
@@ -470,7 +453,7 @@ def _check_key(session: _SnapshotSession, plan: SnapshotPlan, found: _Found) -> 
         )
 
 
-def _batches(session: _SnapshotSession, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _batches(session: SnapshotSession, shape: Shape, plan: SnapshotPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     found = session.table(plan.schema, plan.table)
     columns = _columns_now(shape, found.state.schema)
     if plan.key:
@@ -507,203 +490,3 @@ def _numbered(batches: Iterator[pa.RecordBatch], tell: Callable[[int], None]) ->
         yield batch.set_column(batch.schema.names.index("_ord"), "_ord", numbers)
         done += batch.num_rows
         tell(done)
-
-
-# -- the session -------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class _Found:
-    """A table as the server has it: its columns and keys, its engine, and the estimates of its rows and their bytes."""
-
-    state: TableState
-    engine: str
-    rows: int
-    row_bytes: int
-
-    @property
-    def is_transactional(self) -> bool:
-        return self.engine.lower() in ("innodb", "rocksdb")
-
-
-class _SnapshotSession:
-    """A connection that gives every value as the server keeps it: bytes, in UTC, in the column's own charset."""
-
-    def __init__(self, source: MySQLSource) -> None:
-        self.source = attrs.evolve(source, read_timeout=max(source.read_timeout, _READ_TIMEOUT))
-        self.connection: Any = self.source.log_in(_pymysql.Opening())
-
-    def __enter__(self) -> Self:
-        try:
-            with self._errors("ask for the settings"):
-                self.server = read_server(partial(run, self.connection), self.source)
-            # The mode takes every date that a row can hold, and pads nothing; a limit would cut a table short.
-            self.run(
-                "SET SESSION sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00', character_set_results = NULL,"
-                f" net_write_timeout = {self.source.net_write_timeout}, sql_big_selects = 1,"
-                f" sql_select_limit = {(1 << 64) - 1}"
-            )
-            self.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            with self._errors("prepare a snapshot"):
-                if self.server.has("generated_keys"):
-                    try_to_set(self.connection, SHOW_KEYS)
-                if self.server.has("time_limit"):
-                    limit = "max_statement_time" if self.server.is_mariadb else "max_execution_time"
-                    try_to_set(self.connection, f"{limit} = 0")
-        except BaseException:
-            self.__exit__()
-            raise
-        _pymysql.give_bytes(self.connection)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _pymysql.close(self.connection)
-
-    @property
-    def flavor(self) -> str:
-        return str(self.server.flavor)
-
-    def run(self, sql: str, args: tuple[Any, ...] = (), doing: str = "read a snapshot") -> list[tuple[Any, ...]]:
-        """All rows of a query; their values are bytes or None."""
-        with self._errors(doing):
-            return run(self.connection, sql, args)
-
-    def begin(self) -> None:
-        """Begin a transaction that sees the tables as they are now."""
-        self.run("START TRANSACTION WITH CONSISTENT SNAPSHOT" + ", READ ONLY" * self.server.has("read_only_transactions"))
-
-    def stream(self, sql: str) -> Iterator[list[tuple[bytes | None, ...]]]:
-        """The rows of a query as they come, some at once."""
-        with self._errors("read a snapshot"):
-            yield from _pymysql.stream(self.connection, sql, BATCH_ROWS, BATCH_BYTES)
-
-    def explain(self, sql: str) -> dict[str, Any]:
-        """The first row of an EXPLAIN by the names of its columns."""
-        with self._errors("find the chunks of a table"), _pymysql.understood(), self.connection.cursor() as cursor:
-            cursor.execute(sql)
-            row = cursor.fetchone()
-            return dict(zip((one[0] for one in cursor.description), row))
-
-    def table(self, schema: str, table: str) -> _Found:
-        """A table as it is now.
-
-        Raises:
-            ConfigError: there is none, it is a view, or the user may not see it.
-        """
-
-        def ask(sql: str, args: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-            return self.run(sql, args, f"read the columns of {schema}.{table}")
-
-        states = table_states(ask, schema, table, release=self.server)
-        facts = ask(
-            "SELECT engine, table_rows, avg_row_length FROM information_schema.tables"
-            " WHERE table_schema = %s AND table_name = %s", (schema, table),
-        )
-        if not states or not facts:
-            raise ConfigError(
-                f"{self.source.address} has no table {schema}.{table}, or {self.source.user!r} may not see it",
-                remedy=NO_TABLE,
-            )
-        engine, rows, row_bytes = facts[0]
-        return _Found(states[0], (engine or b"").decode(), int(rows or 0), int(row_bytes or 0))
-
-    def collations(self, schema: str, table: str, columns: tuple[str, ...]) -> tuple[str, ...]:
-        """The collation of each column as it is now; "" where it has none."""
-        rows = self.run(
-            "SELECT column_name, collation_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
-            (schema, table),
-        )
-        found = {name.decode(): (collation or b"").decode() for name, collation in rows}
-        return tuple(found.get(name, "") for name in columns)
-
-    @contextlib.contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except (_pymysql.DriverError, OSError) as error:
-            raise query_error(error, self.source, doing) from error
-
-
-# -- the position in the log ----------------------------------------------------------------------------------------------
-
-
-def _barrier(session: _SnapshotSession, found: _Found, lock_timeout: float, *, stay: bool) -> tuple[Position, int]:
-    """The position in the log up to which every change of the table is in the table, and the time there in microseconds.
-
-    With ``stay`` a transaction stays open that sees the table as it is at just this position.
-    """
-    if stay and not found.is_transactional:
-        raise ConfigError(
-            f"{found.state.schema.name} has the engine {found.engine}, which cannot be read at one moment",
-            remedy="ALTER TABLE … ENGINE = InnoDB, or take snapshot=initial, into a sink that keeps the latest row of a key.",
-        )
-    if session.flavor == "mariadb" and found.is_transactional:
-        return _mariadb_barrier(session, stay)
-    with _locked(session, found.state.schema, lock_timeout) as other:
-        # The lock is held by another session: to begin a transaction would give it up.
-        if stay:
-            session.begin()
-        row = other.run(session.server.status_query, doing="ask for the end of the log")
-        now = _server_time(other)
-    if not row:
-        raise ServerError(f"{session.source.address} has no binary log", remedy="Set log_bin and restart the server.")
-    journal, offset = row[0][0].decode(), int(row[0][1])
-    if session.flavor == "mariadb":
-        return _mariadb_position(session, journal, offset), now
-    gtid = row[0][4].decode() if session.server.has_gtids and len(row[0]) > 4 and row[0][4] else ""
-    return Position(journal=journal, offset=offset, gtid=gtid, source=session.server.identity, timestamp=now // 1000), now
-
-
-def _mariadb_barrier(session: _SnapshotSession, stay: bool) -> tuple[Position, int]:
-    """MariaDB begins a snapshot in the log and in the tables at once, without a lock, and tells the position."""
-    session.begin()
-    status = dict(session.run("SHOW SESSION STATUS LIKE 'binlog_snapshot_%'", doing="ask for the position of a snapshot"))
-    values = {name.lower(): value.decode() for name, value in status.items()}
-    now = _server_time(session)
-    position = _mariadb_position(session, values[b"binlog_snapshot_file"], int(values[b"binlog_snapshot_position"]))
-    if not stay:
-        session.run("COMMIT")
-    return attrs.evolve(position, timestamp=now // 1000), now
-
-
-def _mariadb_position(session: _SnapshotSession, journal: str, offset: int) -> Position:
-    if not journal:
-        raise ServerError(f"{session.source.address} has no binary log", remedy="Set log_bin and restart the server.")
-    gtid = session.run("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset), "ask for the GTIDs in the log")[0][0]
-    return Position(journal=journal, offset=offset, gtid=(gtid or b"").decode(), source=session.server.identity)
-
-
-def _server_time(session: _SnapshotSession) -> int:
-    """Microseconds since 1970 by the server's clock, or the whole seconds that it tells."""
-    text = session.run(session.server.time_query)[0][0].decode()
-    return (datetime.fromisoformat(text) - datetime(1970, 1, 1)) // timedelta(microseconds=1)
-
-
-_DENIED: Final = (1044, 1142, 1227, 1045)
-
-
-@contextlib.contextmanager
-def _locked(session: _SnapshotSession, table: TableSchema, timeout: float) -> Iterator[_SnapshotSession]:
-    """Another session, while which lasts no writer has the table; those that had it are done, in the tables and the log."""
-    with _SnapshotSession(session.source) as other:
-        other.run(f"SET SESSION lock_wait_timeout = {max(1, round(timeout))}")
-        name = f"{quoted(table.schema)}.{quoted(table.table)}"
-        for sql in (f"LOCK TABLES {name} READ", "FLUSH TABLES WITH READ LOCK"):
-            try:
-                run(other.connection, sql)
-                break
-            except _pymysql.DriverError as error:
-                number = error.args[0] if error.args else 0
-                if number in (1205, 1213):
-                    raise ServerError(
-                        f"{table.name} was not free of writers for {timeout:g} s", errno=number,
-                        remedy="End the transaction that changes it (information_schema.innodb_trx, XA RECOVER), or wait longer.",
-                    ) from error  # fmt: skip
-                if number not in _DENIED:
-                    raise query_error(error, session.source, f"lock {table.name} for a moment") from error
-        else:
-            raise AuthenticationError(
-                f"{session.source.user!r} may not lock {table.name} for the moment that its snapshot begins",
-                remedy=f"As an administrator: GRANT LOCK TABLES ON {quoted(table.schema)}.* TO '{session.source.user}'@'%';",
-            )
-        yield other  # the lock ends with the connection

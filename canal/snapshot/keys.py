@@ -199,6 +199,14 @@ def find_ranges(
     return [(lower, upper, rows) for lower, upper, (_, rows) in zip([None, *bounds], [*bounds, None], done)]
 
 
+def find_key(
+    session: KeySession, table: TableSchema, index: str, key: tuple[str, ...], lower: Key | None, count: int
+) -> Key | None:
+    """Return the key of the row that is ``count`` rows behind ``lower`` in the order of the index; None if there are fewer."""
+    finder = _Finder(session, table, index, key)
+    return finder.first("" if lower is None else f" WHERE {beyond(finder.key, lower, '>')}", behind=count - 1)
+
+
 def _merged(ranges: list[tuple[Key, int]], chunk_rows: int) -> list[tuple[Key, int]]:
     """Neighbours that are small together, as where keys lie far from each other, are one range."""
     merged: list[tuple[Key, int]] = []

@@ -27,7 +27,8 @@ from canal.parse.source.mysql import MySQLSource, another
 from canal.parse.source.protocol import FullConnection, complete
 from canal.position import Position
 from canal.schema import TableSchema
-from canal.snapshot.chunks import NO_TABLE, read_table
+from canal.snapshot.chunks import read_table
+from canal.snapshot.session import NO_TABLE
 from canal.spark.options import Options, parse_options
 from canal.spark.readers import CanalReader, CanalStreamReader, FilteredReader
 from canal.spark.stream.filters import are_handed

@@ -66,18 +66,21 @@ class Load:
     """The key, as ``canal.snapshot.keys`` writes it, up to which rows of the first table are there; None: there are none yet."""
 
     rows: int = 0
-    """Rows of the first table that were written."""
+    """Rows of the first table that were read."""
+
+    order: str = ""
+    """What the key is made of: a key of another order says nothing."""
 
     def to_document(self) -> dict[str, Any]:
         """What the text of a progress has of it."""
-        return {"left": self.left, "after": self.after, "rows": self.rows}
+        return {"left": self.left, "after": self.after, "rows": self.rows, "order": self.order}
 
     @classmethod
     def from_document(cls, document: Any) -> Load:
         """Read what ``to_document`` gave."""
         left = tuple((str(schema), str(table)) for schema, table in document["left"])
         after = document["after"]
-        return cls(left, None if after is None else tuple(map(str, after)), int(document["rows"]))
+        return cls(left, None if after is None else tuple(map(str, after)), int(document["rows"]), str(document["order"]))
 
 
 @attrs.frozen

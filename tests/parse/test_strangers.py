@@ -551,11 +551,11 @@ def test_a_row_of_a_snapshot_beyond_its_budget_is_an_error_of_the_server(
     papers: Papers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyarrow")
-    from canal.snapshot.chunks import _SnapshotSession
+    from canal.snapshot.session import SnapshotSession
 
     monkeypatch.setattr(_pymysql, "_ROW_BYTES", 4 << 20)
     with stood_in_for(papers, logged_in(flood_with_one_value)) as (source, _), pytest.raises(ServerError, match="4 MiB"):
-        list(_SnapshotSession(source).stream("SELECT 1"))
+        list(SnapshotSession(source).stream("SELECT 1"))
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

@@ -618,9 +618,9 @@ def test_a_key_of_text_takes_few_questions_for_a_chunk(
         cursor.execute("ANALYZE TABLE t")
         cursor.fetchall()
     questions: list[str] = []
-    explain, first = snapshots._SnapshotSession.explain, snapshots._SnapshotSession.run
-    monkeypatch.setattr(snapshots._SnapshotSession, "explain", lambda self, sql: (questions.append(sql), explain(self, sql))[1])
-    monkeypatch.setattr(snapshots._SnapshotSession, "run", lambda self, sql, *more, **names: (
+    explain, first = snapshots.SnapshotSession.explain, snapshots.SnapshotSession.run
+    monkeypatch.setattr(snapshots.SnapshotSession, "explain", lambda self, sql: (questions.append(sql), explain(self, sql))[1])
+    monkeypatch.setattr(snapshots.SnapshotSession, "run", lambda self, sql, *more, **names: (
         questions.append(sql), first(self, sql, *more, **names))[1])  # fmt: skip
     made = plan(source(server), shape_of(server, database, "t"), chunk_rows=100)
     assert len(made.chunks) > 40

@@ -26,7 +26,7 @@ from canal.pipes.templates import Template
 
 #: Of a rule and of the pipe, what a file can say; the rest is code.
 _RULE: Final = ("tables", "fields", "exclude", "rename", "defaults", "values", "keys", "to", "merge")
-_PIPE: Final = ("stream", "on_large", "acknowledged", "client_id", "batch_size", "linger")
+_PIPE: Final = ("stream", "on_large", "acknowledged", "client_id", "batch_size", "linger", "snapshot")
 
 #: Options of targets that may be ``{ template = "…" }``.
 _TEMPLATED: Final = ("topic", "routing_key", "key", "tag", "encode")

@@ -1,0 +1,612 @@
+"""Existing rows beside the changes of a pipe: what is read when, and what of it is written at which place of the stream.
+
+Never writes anything, and never reads rows on the pipe's thread.
+
+Rows are read in chunks of a key while the stream goes on. A window of a table opens at a position of the stream. Then the
+table is waited for until it shows all that the log has up to there. Each chunk that is read from then on may show changes
+that come later in the stream, but none behind the end of the log after its read. When the stream has passed that end, the
+chunk is written there, without the rows whose key a change has touched since the window opened: the stream has written those
+as they are now, or has taken them away. A statement about the table closes the window, and what was read is read again. The
+last key that was written stands in the progress, in the commit of the rows.
+
+A table whose rows no key tells apart is read whole, at one position. Its changes before that position are in its rows. Those
+behind it are held until the rows are written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import chain
+from typing import Any, Final
+
+import attrs
+
+from canal._util.threads import as_own
+from canal.changes.batch import Changes
+from canal.changes.change import Change, Op, Origin, Table
+from canal.changes.keys import Key, KeyRules
+from canal.changes.reading import is_new
+from canal.changes.unlogged import statement_of, touched
+from canal.errors import ConfigError, ConnectionLostError, HookError, StreamMismatchError, UnfitChangeError
+from canal.instance.instance import Instance
+from canal.model import Entry, EntryType, EventType, Row, decode_rows
+from canal.pipes.rules import Rules
+from canal.position import Position, journal_key
+from canal.rows.values import ABSENT
+from canal.snapshot.rows import Name, Rows, ServerTables, SourceTable, TableMissingError, Tables
+from canal.snapshot.values import Forms
+from canal.targets.protocol import Guarantee, Load, Progress, Readable, Target, Work
+
+log = logging.getLogger("canal.pipe")
+
+#: Chunks that were read and wait for their place in the stream.
+_AHEAD: Final = 2
+#: Rows of a chunk at least.
+_CHUNK_ROWS: Final = 20_000
+#: Keys that a window remembers at most; then a new one is opened.
+_MOST_TOUCHED: Final = 500_000
+#: Seconds between two log lines about a table.
+_PACE: Final = 10.0
+#: Seconds before a lost connection is tried again, at first and at most.
+_FIRST_PAUSE, _PAUSE = 0.2, 30.0
+
+
+@attrs.frozen
+class LoadStatus:
+    """How far the existing rows of a pipe's tables are."""
+
+    table: str
+    """Which one is being read."""
+
+    rows: int
+    """Rows of it that are in the target, or that the stream has written."""
+
+    of: int
+    """As the source estimates its rows."""
+
+    tables: int
+    """Tables that are done."""
+
+    of_tables: int
+
+    seconds_left: float | None
+    """For this table, about; None: not known yet."""
+
+
+@attrs.frozen
+class Batch:
+    """Rows to be written at the place where the stream is."""
+
+    key: str
+    """Of which progress: the table of the target, or ""."""
+
+    changes: Changes = attrs.field(repr=False)
+    parked: list[Change] = attrs.field(repr=False)
+    load: Load | None
+    """What is left behind them."""
+
+
+@attrs.frozen
+class _Chunk:
+    rows: Rows
+    made: list[tuple[Key, Sequence[Change]]] = attrs.field(repr=False)
+    """What the rows come to, by their keys at the source."""
+
+    parked: list[tuple[Key, Change]] = attrs.field(repr=False)
+    done: int
+    """Rows of the table up to its end."""
+
+
+@attrs.define(eq=False)
+class _Window:
+    """What is known of a table since a position of the stream."""
+
+    name: Name
+    at: Position
+    source: SourceTable
+    keys: KeyRules
+    is_settled: bool = False
+    touched: set[Key] = attrs.field(factory=set)
+    held: list[Change] = attrs.field(factory=list)
+    ready: deque[_Chunk] = attrs.field(factory=deque)
+    reading: Future[_Chunk] | None = None
+    is_last: bool = False
+    """Whether the last chunk was read."""
+
+    @classmethod
+    def open(cls, name: Name, at: Position, source: SourceTable) -> _Window:
+        numbers = [source.table.names.index(one) for one in source.identity]
+        return cls(name, at, source, KeyRules.of(source.table.columns, numbers))
+
+    def key(self, row: Row, other: Row | None = None) -> Key:
+        values = [row.get(name, ABSENT) for name in self.source.identity]
+        if other is not None:
+            values = [
+                other.get(name, ABSENT) if value is ABSENT else value for name, value in zip(self.source.identity, values)
+            ]
+        return self.keys.exact(tuple(values))
+
+    def touch(self, entry: Entry) -> bool:
+        """Note the keys of an entry of rows; False: one of them is not known."""
+        found: list[Key] = []
+        for row in decode_rows(entry, True):
+            if row.before is not None:
+                found.append(self.key(row.before))
+            if row.after is not None:
+                found.append(self.key(row.after, row.before))
+        self.touched.update(found)
+        return not any(ABSENT in key for key in found)
+
+
+def initial_of(
+    instance: Instance, target: Target, rules: Rules, *, client_id: int, parks: bool, batch_size: int, json_text: bool
+) -> Initial:  # fmt: skip
+    """Return what loads the existing rows of the tables that a client of an instance follows.
+
+    Args:
+        json_text: the target takes JSON as text, whatever the instance gives.
+
+    Raises:
+        ConfigError: the instance has no server or an option that rows which are read cannot go through; the target keeps no
+            progress.
+    """
+    config = instance.config
+    if config is None:
+        raise ConfigError('snapshot="initial" needs an Instance that was made of an InstanceConfig')
+    if config.row_filter is not None or config.hooks:
+        raise ConfigError(
+            'rows that are read by snapshot="initial" do not go through row_filter and hooks of the instance',
+            remedy="Say by canal.Rule(where=…) which rows the target is to have.",
+        )
+    if target.guarantee is Guarantee.APPENDED:
+        raise ConfigError(f"{target} keeps no progress, so it would not be known after a restart which rows it has")
+    json: Any = config.json
+    if json == "objects" and json_text:
+        json = "marked"
+    accepts = config.table_filter().narrow(instance.subscriptions().get(client_id, "")).accepts
+    forms = Forms(config.column_filter(), config.masks(), config.time_zone, json)
+    return Initial(
+        ServerTables(lambda: instance._parts.teller.source, accepts, forms, config.shadow_tables), target, rules, parks=parks,
+        executor=ThreadPoolExecutor(1, f"canal-{instance.destination}-pipe-rows"), chunk_rows=max(batch_size, _CHUNK_ROWS),
+    )  # fmt: skip
+
+
+@attrs.define(eq=False)
+class Passed:
+    """How far a stream is of which nothing comes: its filters leave out transactions, and no cursor moves for them.
+
+    ``position`` is one up to which all that there is for the client was handed out.
+    """
+
+    instance: Instance
+    client_id: int
+    position: Position | None = None
+    _seen: tuple[Position, float] | None = None
+    _found: Position | None = None
+    _rounds: int = 0
+
+    def came(self) -> None:
+        """Something came."""
+        self._seen = self._found = None
+
+    def nothing_came(self) -> None:
+        """A get has come back empty."""
+        if self._found is not None:
+            self._rounds += 1
+            if self._rounds == 2:  # the second get began after all up to there was in the store
+                self.position, self._found = self._found, None
+        if self._seen is not None and self._found is None:
+            position, complete = self._seen
+            # The source had nothing more, after what was received up to the position had been put into the store.
+            if self.instance._parts.teller.complete_to > complete:
+                self._found, self._seen, self._rounds = position, None, 0
+        if self._seen is None:
+            status = self.instance.status()
+            client = next((one for one in status.clients if one.client_id == self.client_id), None)
+            if client is not None and not client.is_behind and status.received is not None:
+                self._seen = status.received, self.instance._parts.teller.complete_to
+
+
+class Initial:
+    """The existing rows of the tables that a pipe follows.
+
+    Args:
+        tables: reads them.
+        target: of the pipe.
+        rules: what becomes of rows; its own, as it is used by another thread.
+        parks: whether rows that a rule cannot be applied to are parked.
+        executor: runs what reads tables, one after the other.
+        chunk_rows: rows of a chunk.
+    """
+
+    def __init__(
+        self, tables: Tables, target: Target, rules: Rules, *, parks: bool, executor: Executor, chunk_rows: int
+    ) -> None:
+        self._tables = tables
+        self._target = target
+        self._rules = rules
+        self._parks = parks
+        self._executor = executor
+        self._chunk_rows = chunk_rows
+        self._cancelled = threading.Event()
+        self._names: list[Name] | None = None
+        self._sources: dict[Name, SourceTable] = {}
+        self._loads: dict[str, Load] = {}
+        self._keyless: set[Name] = set()
+        self._window: _Window | None = None
+        self._pace = _Pace()
+        self._of_tables = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all rows are in the target."""
+        return not self._loads
+
+    def load(self, key: str) -> Load | None:
+        """Return what a commit writes as what is left."""
+        return self._loads.get(key)
+
+    def status(self) -> LoadStatus | None:
+        """Return how far it is; None: it is done."""
+        first = next(iter(self._loads.values()), None)
+        if first is None:
+            return None
+        left = sum(len(load.left) for load in self._loads.values())
+        name = first.left[0]
+        of = self._sources[name].rows if name in self._sources else 0
+        return LoadStatus(
+            ".".join(name), first.rows, max(of, first.rows), self._of_tables - left, self._of_tables,
+            self._pace.left(first.rows, of),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """End what is read."""
+        self._close_window()
+        self._tables.close()
+        self._executor.shutdown()
+
+    # -- the state that the target has ------------------------------------------------------------------------------------
+
+    def begin(self, work: Work, known: Callable[[str], Progress | None]) -> None:
+        """Take up what the target has of it: when a writer begins.
+
+        Args:
+            known: the progress of a table of the target, or of "".
+
+        Raises:
+            ConfigError: a table has no key for this target, or a rule names tables by their rows.
+            StreamMismatchError: the target has rows of a table already.
+        """
+        self._close_window()
+        if self._names is None:
+            self._names = self._tables.names()
+        fresh: list[Name] = []
+        loads: dict[str, Load] = {}
+        for key, names in self._groups().items():
+            progress = known(key)
+            if progress is None:
+                fresh += names
+                loads[key] = Load(tuple(names))
+            elif progress.load is not None:
+                loads[key] = progress.load
+        self._loads = {key: load for key, load in loads.items() if load.left}
+        self._of_tables = max(self._of_tables, sum(len(load.left) for load in self._loads.values()))
+        for name in chain.from_iterable(load.left for load in self._loads.values()):
+            if name not in self._sources:
+                with contextlib.suppress(TableMissingError):  # it is noticed again when its turn comes
+                    self._sources[name] = self._tables.look(name)
+                    if name in fresh:
+                        self._check(work, self._sources[name])
+        self._keyless = {name for name in self._left() if name in self._sources and not self._sources[name].identity}
+
+    def _groups(self) -> dict[str, list[Name]]:
+        """The tables by what their progress is filed under in the target."""
+        assert self._names is not None
+        if self._target.scope == "all":
+            return {"": self._names}
+        groups: dict[str, list[Name]] = {}
+        for name in self._names:
+            key = self._rules.name_of(".".join(name))
+            if not key:
+                raise ConfigError(
+                    f"a rule names the target of {'.'.join(name)} by its rows, and this target keeps a progress for each table",
+                    remedy="Name the tables by a text in Rule(to=…), or load the rows by a pipe of its own.",
+                )
+            groups.setdefault(key, []).append(name)
+        return groups
+
+    def _left(self) -> list[Name]:
+        return list(chain.from_iterable(load.left for load in self._loads.values()))
+
+    def _check(self, work: Work, source: SourceTable) -> None:
+        """Refuse what could not be written, before anything is."""
+        if self._target.is_log:
+            return
+        table = self._rules.table(source.table)
+        if not table.keys:
+            raise ConfigError(
+                f"{source.table.source} has no primary key that is delivered, so its rows cannot be told apart in the target",
+                remedy="Name columns that tell them apart by canal.Rule(keys=…), leave the table out by the filter, or let a log"
+                " of changes be the target.",
+            )
+        if isinstance(work, Readable) and next(iter(work.scan(table)), None) is not None:
+            raise StreamMismatchError(
+                f"the target's table {table.name} has rows already, of which it is not known that this stream has written them",
+                remedy='Empty the table, give the stream the name that wrote it, or leave out snapshot="initial".',
+            )
+
+    # -- the stream ---------------------------------------------------------------------------------------------------------
+
+    def saw(self, entries: Iterable[Entry]) -> None:
+        """Note what the stream brings, before any of it is written."""
+        if not self._loads:
+            return
+        for entry in entries:
+            if entry.entry_type is not EntryType.ROWDATA:
+                continue
+            window = self._window
+            if entry.row_change.schema is None:
+                self._statement(entry)
+            elif window is not None and window.source.identity and _is_same(window.name, entry):
+                if not window.touch(entry) or len(window.touched) > _MOST_TOUCHED:
+                    self._close_window()
+
+    def _statement(self, entry: Entry) -> None:
+        statement = statement_of(entry)
+        if statement.temporary:
+            return
+        left = self._left()
+        named = {_folded(name) for name in touched(entry, lambda schema, table: True, ())}
+        unsure = statement.doubtful or statement.schema_wide
+        for name in left:
+            if not unsure and _folded(name) not in named:
+                continue
+            if self._window is not None and self._window.name == name:
+                self._close_window()
+            self._sources.pop(name, None)
+            if is_new(entry, *name) or entry.event_type is EventType.ERASE and not unsure:
+                self._leave(name, "its rows are in the log from its creation on" if is_new(entry, *name) else "it was dropped")
+
+    def keep(self, changes: Changes) -> Changes:
+        """Return the changes without those that are in rows which are still to be read whole."""
+        if not self._keyless:
+            return changes
+        kept = []
+        for change in changes:
+            if change.table.origin not in self._keyless:
+                kept.append(change)
+            elif self._window is not None and self._window.name == change.table.origin:
+                self._window.held.append(change)
+        return Changes([kept])
+
+    def _leave(self, name: Name, why: str) -> None:
+        """Do not read a table, or no more of it."""
+        log.info("the rows of %s are not read: %s", ".".join(name), why)
+        if self._names is not None and name in self._names:
+            self._names.remove(name)
+        self._keyless.discard(name)
+        for key, load in list(self._loads.items()):
+            if name in load.left:
+                is_first = load.left[0] == name
+                left = tuple(one for one in load.left if one != name)
+                self._put(key, Load(left) if is_first else attrs.evolve(load, left=left))
+
+    def _put(self, key: str, load: Load | None) -> None:
+        if load is None or not load.left:
+            del self._loads[key]
+        else:
+            self._loads[key] = load
+
+    # -- the rows -----------------------------------------------------------------------------------------------------------
+
+    def step(self, at: Position, passed: Position | None = None) -> Batch | None:
+        """Return what is to be written now that all up to ``at`` is written, if anything is.
+
+        Args:
+            passed: the stream has nothing up to there that is not written.
+
+        Raises:
+            CanalError: a table cannot be read.
+        """
+        if not self._loads:
+            return None
+        key, load = next(iter(self._loads.items()))
+        name = load.left[0]
+        window = self._window or self._open(name, at)
+        if window is None:
+            return None
+        try:
+            self._advance(window, load)
+        except TableMissingError as error:
+            self._close_window()
+            self._leave(name, error.message)
+            return None
+        if not window.ready:
+            return None
+        chunk = window.ready[0]
+        is_there = _is_reached(chunk.rows.end, at, passed)
+        if is_there is None or is_there and not window.source.identity and chunk.rows.end.source != at.source:
+            log.info("the rows of %s are read again: the stream is at %s, of another server", ".".join(name), at)
+            self._close_window()
+            return None
+        return self._batch(key, load, window, chunk) if is_there else None
+
+    def wrote(self, batch: Batch) -> None:
+        """What ``step`` returned is committed."""
+        window, before = self._window, self._loads[batch.key]
+        assert window is not None
+        chunk = window.ready.popleft()
+        self._put(batch.key, batch.load)
+        window.held.clear()
+        if chunk.rows.upper is None:
+            log.info("%s is loaded: %d rows", ".".join(before.left[0]), chunk.done)
+            self._keyless.discard(window.name)
+            self._window = None
+        self._pace.tell(".".join(before.left[0]), chunk.done, chunk.rows.source.rows)
+
+    def _open(self, name: Name, at: Position) -> _Window | None:
+        source = self._sources.get(name)
+        if source is None:
+            try:
+                source = self._sources[name] = self._executor.submit(as_tried, self._tables.look, name).result()
+            except TableMissingError as error:
+                self._leave(name, error.message)
+                return None
+        self._cancelled = threading.Event()
+        self._window = _Window.open(name, at, source)
+        return self._window
+
+    def _close_window(self) -> None:
+        """What was read of a table is of no use."""
+        window, self._window = self._window, None
+        if window is not None and window.reading is not None:
+            self._cancelled.set()
+            window.reading.cancel()
+            with contextlib.suppress(Exception):
+                window.reading.result()
+
+    def _advance(self, window: _Window, load: Load) -> None:
+        """Take what was read, and have more read."""
+        if window.reading is not None and window.reading.done():
+            reading, window.reading = window.reading, None
+            chunk = reading.result()
+            window.ready.append(chunk)
+            window.is_last = chunk.rows.upper is None
+            self._sources[window.name] = chunk.rows.source
+            if chunk.rows.source.identity != window.source.identity:  # a statement has changed its keys
+                self._close_window()
+                self._keyless = {name for name in self._keyless if name != window.name}
+                if not chunk.rows.source.identity:
+                    self._keyless.add(window.name)
+                return
+        if window.reading is None and not window.is_last and len(window.ready) < _AHEAD:
+            after, done, order = load.after, load.rows, load.order
+            if window.ready:
+                last = window.ready[-1]
+                after, done, order = last.rows.upper, last.done, last.rows.source.order
+            window.reading = self._executor.submit(self._read, window, after, order, done, self._cancelled)
+
+    def _batch(self, key: str, load: Load, window: _Window, chunk: _Chunk) -> Batch:
+        rows = chunk.rows
+        changes = [change for of_row, made in chunk.made if of_row not in window.touched for change in made]
+        parked = [change for of_row, change in chunk.parked if of_row not in window.touched]
+        if not window.source.identity:
+            changes = [one for _, made in chunk.made for one in made]
+            parked = [change for _, change in chunk.parked]
+            changes += [one for one in window.held if not _is_before(one, rows.end)]
+        if rows.upper is None:
+            after = Load(load.left[1:]) if len(load.left) > 1 else None
+        else:
+            after = attrs.evolve(load, after=rows.upper, rows=chunk.done, order=rows.source.order)
+        return Batch(key, Changes([changes]), parked, after)
+
+    # -- on the thread that reads ---------------------------------------------------------------------------------------------
+
+    def _read(
+        self, window: _Window, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event
+    ) -> _Chunk:  # fmt: skip
+        with as_own():
+            return self._tried(lambda: self._chunk(window, after, order, done, cancelled), cancelled)
+
+    def _tried(self, read: Callable[[], _Chunk], cancelled: threading.Event) -> _Chunk:
+        wait = _FIRST_PAUSE
+        while True:
+            try:
+                return read()
+            except ConnectionLostError as error:
+                self._tables.close()
+                if cancelled.wait(wait):
+                    raise
+                log.warning("existing rows cannot be read now, it is tried again: %s", error)
+                wait = min(2 * wait, _PAUSE)
+
+    def _chunk(
+        self, window: _Window, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event
+    ) -> _Chunk:
+        if not window.is_settled:
+            self._tables.settle(window.name, window.at, cancelled)
+            window.is_settled = True
+        if window.source.identity:
+            rows = self._tables.read(window.name, after, order, self._chunk_rows)
+        else:
+            rows = self._tables.read_whole(window.name)
+        if order != rows.source.order:
+            done = 0  # its first rows
+        made: list[tuple[Key, Sequence[Change]]] = []
+        parked: list[tuple[Key, Change]] = []
+        table = rows.source.table
+        origin = _origin(table, rows, done)
+        for number, values in enumerate(rows.values, done):
+            row = Row(values, table.names)
+            change = Change(table, Op.READ, None, row, origin, number)
+            key = window.key(row)
+            try:
+                made.append((key, list(self._rules.apply(change))))
+            except (HookError, UnfitChangeError) as error:
+                if not self._parks:
+                    raise
+                parked.append((key, change.evolve(error=error.message)))
+        return _Chunk(rows, made, parked, done + len(rows.values))
+
+
+def as_tried(look: Callable[[Name], SourceTable], name: Name) -> SourceTable:
+    with as_own():
+        return look(name)
+
+
+def _origin(table: Table, rows: Rows, first: int) -> Origin:
+    """Of rows of a chunk: they are as of the end of the log behind their read."""
+    position = f"{rows.end.journal}:{rows.end.offset}"
+    return Origin(f"{table.source}@{position}", position, rows.ts, first=first)
+
+
+def _folded(name: Sequence[str]) -> tuple[str, ...]:
+    return tuple([part.lower() for part in name])
+
+
+def _is_same(name: Name, entry: Entry) -> bool:
+    """Names may come in another case from a log than from information_schema."""
+    return name[1].lower() == entry.header.table.lower() and name[0].lower() == entry.header.schema.lower()
+
+
+def _is_reached(end: Position, at: Position, passed: Position | None) -> bool | None:
+    """Whether the stream is at the end of a chunk's log, or behind it; None: that cannot be told."""
+    if passed is not None and end.precedes(passed) or passed == end:
+        return True
+    before = at.precedes(end)
+    return None if before is None else not before
+
+
+def _is_before(change: Change, position: Position) -> bool:
+    journal, _, offset = change.origin.position.rpartition(":")
+    return (journal_key(journal), int(offset)) < (journal_key(position.journal), position.offset)
+
+
+@attrs.define
+class _Pace:
+    """How quickly a table comes."""
+
+    table: str = ""
+    begun: float = 0.0
+    first: int = 0
+    told: float = 0.0
+
+    def tell(self, table: str, done: int, of: int) -> None:
+        now = time.monotonic()
+        if table != self.table:
+            self.table, self.begun, self.first, self.told = table, now, done, now
+        elif now - self.told >= _PACE:
+            self.told = now
+            left = self.left(done, of)
+            log.info("%s: %d of about %d rows%s", table, done, max(of, done), "" if left is None else f", {left:.0f} s left")
+
+    def left(self, done: int, of: int) -> float | None:
+        """Seconds, about; None: not known."""
+        seconds, rows = time.monotonic() - self.begun, done - self.first
+        return max(of - done, 0) * seconds / rows if rows > 0 and seconds >= 1 else None

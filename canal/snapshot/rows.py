@@ -1,0 +1,263 @@
+"""Existing rows of a server's tables in chunks, as the log gives rows, each with the end of the log behind its read.
+
+Never decides what of a chunk is still true at a position of the stream: see ``canal.pipes.initial``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, Final, Protocol
+
+import attrs
+
+from canal._util.bounded import Recent
+from canal.changes.change import Table
+from canal.errors import ConfigError, SchemaError, ServerError
+from canal.parse.schema.online_ddl import stems
+from canal.parse.source.information_schema import texts
+from canal.parse.source.mysql import MySQLSource
+from canal.position import Position
+from canal.schema import TableSchema
+from canal.snapshot.keys import Key, chunk_key, condition, find_key, key_column, quoted
+from canal.snapshot.session import Found, SnapshotSession, barrier, end_of_log, is_visible
+from canal.snapshot.values import Forms, Selection
+
+log = logging.getLogger("canal.pipe")
+
+#: Schema and name of a table.
+Name = tuple[str, str]
+
+_SYSTEM: Final = ("information_schema", "mysql", "performance_schema", "sys")
+_NAMES: Final = (
+    "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+)
+_DEFINITION_CHANGED: Final = 1412  # since the transaction began
+_ATTEMPTS: Final = 10
+#: Seconds between two looks whether the tables show what the log has, and for which writers of a table are waited for.
+_LOOK: Final = 0.02
+_LOCK: Final = 10.0
+_PATIENCE: Final = 60.0
+#: Bytes of a chunk, as the server estimates them.
+_BYTES: Final = 32 << 20
+
+
+@attrs.frozen
+class SourceTable:
+    """A table as rows of it are delivered."""
+
+    table: Table
+    identity: tuple[str, ...]
+    """Columns that tell its rows apart at the source, as far as they are delivered as they are; () if there are none."""
+
+    order: str
+    """What the keys of chunks are made of, and how they are ordered; a key of another order is no bound of a chunk."""
+
+    rows: int
+    """The server's estimate."""
+
+
+@attrs.frozen
+class Rows:
+    """Rows of a chunk."""
+
+    source: SourceTable
+    values: list[tuple[Any, ...]] = attrs.field(repr=False)
+    upper: Key | None
+    """The last key of the chunk; None: it is the last chunk of the table."""
+
+    end: Position
+    """Everything that the rows show is in the log before it. Of a whole table: the rows are those at just this position."""
+
+    ts: int
+    """The server's time then, in milliseconds since 1970."""
+
+
+class TableMissingError(ConfigError):
+    """The table was dropped or renamed since it was listed."""
+
+
+class Tables(Protocol):
+    """Reads tables of the source that a stream follows. Used by one thread at a time."""
+
+    def names(self) -> list[Name]:
+        """Return the tables whose changes the stream would deliver, sorted."""
+
+    def look(self, name: Name) -> SourceTable:
+        """Return a table as it is now.
+
+        Raises:
+            TableMissingError: there is none.
+        """
+
+    def settle(self, name: Name, position: Position, stopping: threading.Event) -> None:
+        """Wait until the table shows every change that the log has up to a position, or until ``stopping`` is set."""
+
+    def read(self, name: Name, after: Key | None, order: str, count: int) -> Rows:
+        """Return the next ``count`` rows after a key, at one moment.
+
+        Args:
+            order: that of ``after``. If the table has another one by now, its first rows are returned, with that.
+        """
+
+    def read_whole(self, name: Name) -> Rows:
+        """Return all rows of a table as they are at the position ``end``."""
+
+    def close(self) -> None:
+        """End what is open."""
+
+
+@attrs.define(eq=False)
+class ServerTables:
+    """The tables of a server.
+
+    Args:
+        source: gives the server that the stream is read from now.
+        accepts: which tables are delivered.
+        has_shadows: whether those of online schema changes are delivered too.
+    """
+
+    source: Callable[[], Any]
+    accepts: Callable[[str, str], bool]
+    forms: Forms
+    has_shadows: bool = False
+    _session: SnapshotSession | None = None
+    _made: Recent[Name, tuple[TableSchema, Table, Selection]] = attrs.field(factory=Recent)
+
+    def names(self) -> list[Name]:
+        rows = [texts(row) for row in self._open().run(_NAMES, doing="list the tables")]
+        there = {(str(schema), str(table)) for schema, table in rows if str(schema).lower() not in _SYSTEM}
+        accepted = {name for name in there if self.accepts(*name)}
+        return sorted(name for name in accepted if self.has_shadows or not _is_shadow(name, accepted))
+
+    def look(self, name: Name) -> SourceTable:
+        return self._source_table(name, self._found(name))
+
+    def settle(self, name: Name, position: Position, stopping: threading.Event) -> None:
+        found, end = self._found(name), time.monotonic() + _PATIENCE
+        while not stopping.is_set() and not is_visible(self._open(), found, position, _LOCK):
+            if time.monotonic() > end:
+                raise ServerError(
+                    f"{name[0]}.{name[1]} does not show yet what the log of {self._open().source.address} has up to {position}",
+                    remedy="Look for commits that wait (SHOW PROCESSLIST), as for a semi-synchronous replica.",
+                )
+            stopping.wait(_LOOK)
+
+    def read(self, name: Name, after: Key | None, order: str, count: int) -> Rows:
+        session = self._open()
+
+        def rows() -> tuple[SourceTable, Iterable[list[tuple[Any, ...]]], Key | None]:
+            found = self._found(name)
+            made = self._source_table(name, found)
+            most = min(count, max(_BYTES // found.row_bytes, 1)) if found.row_bytes else count
+            index, key = chunk_key(found.state)
+            where, force, upper = "", "", None
+            if key:
+                lower = after if order == made.order else None
+                upper = find_key(session, found.state.schema, index, key, lower, most)
+                by_name = {column.name: column for column in found.state.schema.columns}
+                where = condition([key_column(by_name[one]) for one in key], lower, upper)
+                force = f" FORCE INDEX ({quoted(index)})"
+            return made, self._select(name, force, where), upper
+
+        made, values, upper = self._at_one_moment(rows)
+        session.run("COMMIT")
+        end, now = end_of_log(session)
+        return Rows(made, values, upper, end, now // 1000)
+
+    def read_whole(self, name: Name) -> Rows:
+        session = self._open()
+        found = self._found(name)
+        end, now = barrier(session, found, _LOCK, stay=True)
+        again = self._found(name)
+        if again.state != found.state:
+            raise SchemaError(f"{name[0]}.{name[1]} was altered while its snapshot began")
+        values = [row for rows in self._select(name, "", "") for row in rows]
+        session.run("COMMIT")
+        return Rows(self._source_table(name, again), values, None, end, now // 1000)
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.__exit__()
+
+    def _open(self) -> SnapshotSession:
+        """A connection to the server that the stream is read from."""
+        source = self.source()
+        if not isinstance(source, MySQLSource):
+            raise ConfigError(
+                "existing rows are read from a server, and this instance reads files", remedy="Give it a MySQLSource."
+            )
+        if self._session is not None and self._session.source.address != source.address:
+            self.close()
+        if self._session is None:
+            self._session = SnapshotSession(source).__enter__()
+        return self._session
+
+    def _found(self, name: Name) -> Found:
+        try:
+            return self._open().table(*name)
+        except ConfigError as error:
+            raise TableMissingError(error.message, remedy=error.remedy) from error
+
+    def _source_table(self, name: Name, found: Found) -> SourceTable:
+        schema = found.state.schema
+        known = self._made.get(name)
+        if known is None or known[0] != schema:
+            selection = Selection.of(schema, self.forms)
+            keys = [column.name for column in schema.keys]
+            joined = f"{name[0]}.{name[1]}"
+            own = {column.name for column in selection.columns}
+            table = Table(joined, joined, selection.columns, tuple(keys) if set(keys) <= own else (), database=name[0])
+            known = self._made[name] = schema, table, selection
+        _, key = chunk_key(found.state)
+        collations = self._open().collations(*name, key)
+        order = " ".join([*key, *collations])
+        return SourceTable(known[1], _identity(found, known[1]), order, found.rows)
+
+    def _select(self, name: Name, force: str, where: str) -> Iterable[list[tuple[Any, ...]]]:
+        _, _, selection = self._made[name]
+        columns = ", ".join(selection.selects) or "1"
+        for cells in self._open().stream(f"SELECT {columns} FROM {quoted(name[0])}.{quoted(name[1])}{force}{where}"):
+            yield selection.rows(cells)
+
+    def _at_one_moment(
+        self, rows: Callable[[], tuple[SourceTable, Iterable[list[tuple[Any, ...]]], Key | None]]
+    ) -> tuple[SourceTable, list[tuple[Any, ...]], Key | None]:
+        """Read in a transaction, which begins anew if the table was altered or emptied between that and its first row."""
+        for left in reversed(range(_ATTEMPTS)):
+            self._open().begin()
+            try:
+                made, values, upper = rows()
+                return made, list(chain.from_iterable(values)), upper
+            except ServerError as error:
+                if error.errno != _DEFINITION_CHANGED or not left:
+                    raise
+        raise AssertionError
+
+
+def _is_shadow(name: Name, there: set[Name]) -> bool:
+    """Whether it is named like a table of an online schema change, and the table that it would be of is there."""
+    schema, table = name
+    return any(
+        (schema, stem) in there or is_prefix and any(one[0] == schema and one[1].startswith(stem) for one in there - {name})
+        for stem, is_prefix in stems(table)
+    )
+
+
+def _identity(found: Found, table: Table) -> tuple[str, ...]:
+    """The columns of the first key that tells rows apart, and that rows have as they are, or as a digest."""
+    columns = {column.name.lower(): column for column in found.state.schema.columns}
+    delivered = {column.name.lower(): column for column in table.columns}
+    keys = [key for key in found.state.keys or () if key.unique and not key.hash]
+    for key in sorted(keys, key=lambda key: not key.is_primary):
+        names = [name.lower() for name, _ in key.columns]
+        is_whole = all(name in delivered and name in columns for name in names)
+        if not is_whole or any(columns[name].nullable and not key.is_primary for name in names):
+            continue
+        if all(delivered[name].unmasked is None for name in names):
+            return tuple(delivered[name].name for name in names)
+    return ()
