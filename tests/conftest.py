@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -32,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for item in items:
                 if word in item.nodeid.lower():
                     item.add_marker(pytest.mark.skip(f"there is no {module} for this Python"))
+
+
+def pytest_collection_finish() -> None:
+    """Hide what collecting has made from the garbage collector: tests that collect garbage would wait for it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
