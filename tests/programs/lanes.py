@@ -2,7 +2,7 @@
 
     python -m tests.programs.lanes [--all] [--spark VERSION …] [--jobs N] [LANE…]
 
-Most tests wait for a server, a clock or a JVM. Twice as many processes as cores therefore keep all cores busy. Each lane is one
+Most tests wait for a server, a clock or a JVM. Three processes for each core therefore keep all cores busy. Each lane is one
 pytest process: it starts each server once. A lane has the paths that its line names, without those that another line names
 more closely, so that a new test file always has a lane. The output of a lane is printed when the lane ends. A table at the end
 shows the CPU seconds of each lane, its children included.
@@ -51,21 +51,24 @@ def _live(*names: str) -> Part:
 #: The lanes of the compiled build, the longest first.
 COMPILED: Final[Mapping[str, Part]] = {
     "spark": Part(("tests/spark",), marks="spark and not older"),
-    "live": Part(("tests/live",)),
     "live logs": _live("continuity", "checksums", "failover", "files", "left_dumps", "server_errors", "start", "upgrade"),
+    "live": Part(("tests/live",)),
+    "spark without spark": Part(("tests/spark",), marks="not spark and not older"),
+    "snapshots": Part(
+        tuple(f"tests/spark/test_{name}.py" for name in ("snapshot", "stream_with_snapshot", "stream_to_delta")),
+    ),
+    "targets": Part(("tests/targets",), words=f"not ({_JAVA})"),
+    "parse": Part(("tests/parse",)),
+    "instance": Part(("tests/instance", "tests/meta", "tests/pipes", "tests/server", "tests/testing")),
+    "ha": Part(("tests/ha", "tests/zookeeper")),
     "live values": _live(
         "alters", "canal_java", "catalog", "differential", "labels", "oracle", "row_columns", "schema_history", "tools"
     ),
-    "ha": Part(("tests/ha", "tests/zookeeper")),
     "targets in java": Part(("tests/targets",), words=_JAVA),
-    "targets": Part(("tests/targets",), words=f"not ({_JAVA})"),
-    "spark without spark": Part(("tests/spark",), marks="not spark and not older"),
-    "parse": Part(("tests/parse",)),
-    "instance": Part(("tests/instance", "tests/meta", "tests/pipes", "tests/server", "tests/testing")),
+    "rest": Part(("tests",)),
     "older lines": Part(
         (*_live("oracle", "files", "logins", "server_facts").paths, "tests/parse/test_connection.py"), "older", is_apart=False
     ),
-    "rest": Part(("tests",)),
 }
 #: The compiled modules and the parts that use them directly: only these can behave differently when they are interpreted.
 INTERPRETED: Final = (
@@ -157,7 +160,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.programs.lanes", description="Run the tests side by side.")
     parser.add_argument("--all", action="store_true", help="with what is tested nightly")
     parser.add_argument("--spark", action="append", default=[], help="run the queries with this release of Spark too")
-    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="processes at a time")
+    parser.add_argument("--jobs", type=int, default=3 * (os.cpu_count() or 1), help="processes at a time")
     parser.add_argument("lanes", nargs="*", help="names of lanes; all of them without a name")
     options = parser.parse_args(arguments)
     pure = "0" if build.compiled else "1"
