@@ -97,8 +97,8 @@ def test_logs_are_followed_through_rotations_and_purges(server: ThrowawayServer)
 
 
 def test_a_log_that_is_purged_before_it_is_read(server: ThrowawayServer) -> None:
-    expected = insert(server, 0, 8)  # more than the store holds: the parser waits within the first log
-    with reading(index_of(server), follow=True, store_entries=12) as instance:
+    expected = insert(server, 0, 3)
+    with reading(index_of(server), follow=True, store_entries=4) as instance:
         found = ids_of(instance.get(1, timeout=60))
         for number in (10, 20, 30):
             rotate(server)

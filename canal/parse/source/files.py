@@ -6,6 +6,7 @@ Never writes, never locks and never looks inside an event further than its heade
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ from functools import partial
 from itertools import dropwhile
 from operator import itemgetter
 from pathlib import Path
-from typing import Callable, Generator, Mapping, Sequence, TypeVar
+from typing import Any, Callable, Generator, Mapping, Sequence, TypeVar
 
 import attrs
 
@@ -394,7 +395,7 @@ class LocalBinlogConnection(FullConnection):
 
     def _whole_events(self, position: Position) -> Generator[bytes, None, None]:
         """Those of one file from a position on, none of them damaged as far as it can be seen."""
-        reader, side = self._open(position), SideRead(position.journal, position.offset)
+        reader, side = self._streamed(position) or self._open(position), SideRead(position.journal, position.offset)
         try:
             while not self._closing.is_set():
                 events = reader.read()
@@ -404,6 +405,13 @@ class LocalBinlogConnection(FullConnection):
         finally:
             reader.close()
         raise self._ended()
+
+    def _streamed(self, position: Position) -> _JournalReader | None:
+        """Open the file that is streamed once more, if it was purged: an open file can be read to its end."""
+        reader = self._reader
+        if reader is None or reader.path.name != position.journal or reader.is_there() is not None:
+            return None
+        return reader.again(position.offset)
 
     # -- the stream ----------------------------------------------------------------------------------------------------
 
@@ -576,10 +584,41 @@ def _open_first(journals: list[Path], start: int) -> _JournalReader:
         ) from error
 
 
+class _SameFile(io.RawIOBase):
+    """An open file with a position of its own. A descriptor that is duplicated shares the position."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = os.dup(descriptor)
+        self._at = 0
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        count = os.preadv(self._descriptor, [room], self._at)
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset
+        return offset
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+
 class _JournalReader:
     """Reads one file from an offset: first its FORMAT_DESCRIPTION, then whole events from there on."""
 
-    def __init__(self, path: Path, start: int = layout.FIRST) -> None:
+    def __init__(self, path: Path, start: int = layout.FIRST, file: io.RawIOBase | None = None) -> None:
         self.path = path
         self.start = start
         self._is_start_proved = False  # an event begins there
@@ -588,11 +627,15 @@ class _JournalReader:
         self.has_successor = False
         #: Whether there is a FORMAT_DESCRIPTION among the events that were read last.
         self.brings_format = False
-        self._file = open(path, "rb", buffering=0)
+        self._file = file or open(path, "rb", buffering=0)
         self._framer: FileFramer | None = None
         self._is_in_use = False
         self._has_format = False
         self._warned = False
+
+    def again(self, start: int) -> _JournalReader:
+        """Return another reader of the same open file."""
+        return _JournalReader(self.path, max(start, layout.FIRST), _SameFile(self._file.fileno()))
 
     def read(self) -> Sequence[bytes]:
         """The next whole events; [] when there is no more at the moment."""
