@@ -28,7 +28,7 @@ from benchmarks.spark_ready import Gate
 from canal.spark.apply import apply_changes
 from canal.spark.batches import foreach_batch
 from canal.spark.source import CanalSource
-from canal.targets.tables.delta import DeltaTarget
+from canal.targets.tables.delta import DeltaTableTarget
 from canal.testing.servers import ThrowawayServer
 
 _PATIENCE = 900.0
@@ -248,7 +248,7 @@ class _Delta:
     """A Delta table kept equal by ``apply_changes``, and when it had how many rows."""
 
     def __init__(self, directory: Path) -> None:
-        self.target = DeltaTarget(str(directory / "delta"))
+        self.target = DeltaTableTarget(str(directory / "delta"))
         self._apply = apply_changes(self.target, keys=["id"])
         self.done: list[tuple[float, int]] = []
         self.seen: dict[int, float] = {}

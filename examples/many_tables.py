@@ -14,7 +14,7 @@ import pymysql
 
 import canal
 from canal.spark import Batch, apply_changes, copy_table, foreach_batch
-from canal.spark.targets import DeltaTarget
+from canal.targets import DeltaTarget
 
 address, user, password, schema, lake = sys.argv[1:]
 host, _, port = address.partition(":")
@@ -30,7 +30,7 @@ with pymysql.connect(host=host, port=int(port or 3306), user=user, password=pass
     keys: dict[str, list[str]] = {}
     for table, column in cursor.fetchall():
         keys.setdefault(f"{schema}.{table}", []).append(column)
-sinks = {table: apply_changes(DeltaTarget(f"{lake}/{table}"), keys=columns) for table, columns in keys.items()}
+sinks = {table: apply_changes(DeltaTarget(lake), keys=columns) for table, columns in keys.items()}
 
 
 def apply(df: Any, batch: Batch) -> None:

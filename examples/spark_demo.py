@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from canal.spark import apply_changes, configure
-from canal.spark.targets import DeltaTarget
+from canal.targets import DeltaTarget
 from canal.testing import FakeBinlog
 
 COLUMNS = "id INT UNSIGNED PRIMARY KEY, customer VARCHAR(40), price DECIMAL(10,2), status ENUM('new','paid','sent')"
@@ -94,10 +94,10 @@ def main() -> int:
             .options(table="shop.orders", startingPosition="earliest")
             .load()
         )
-        path = f"{directory}/orders"
+        path = f"{directory}/lake/shop.orders"
         query = (
             changes.writeStream.option("checkpointLocation", f"{directory}/checkpoint")
-            .foreachBatch(apply_changes(DeltaTarget(path), keys=["id"]))
+            .foreachBatch(apply_changes(DeltaTarget(f"{directory}/lake"), keys=["id"], table="shop.orders"))
             .start()
         )
         try:

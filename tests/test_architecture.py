@@ -81,7 +81,7 @@ LAYERS = (
     "spark.readers",
     "spark.limits",
     "spark.source",
-    "spark.apply spark.batches spark.listener spark.supervisor spark.targets",
+    "spark.apply spark.batches spark.delta_spark spark.listener spark.supervisor",
     "spark",
     "metrics testing",
     "cli",
@@ -341,6 +341,24 @@ def test_the_package_itself_has_what_most_programs_use() -> None:
     """The rest comes from its module: ``canal.errors.SchemaError``."""
     assert canal.__all__ == sorted({*canal._HOMES, "compiled"})
     assert len(canal.__all__) < 65
+
+
+#: Names of classes that several public modules define. Nothing may be added.
+TWICE = {
+    "Asked", "Batch", "Changes", "Connection", "Event", "Options", "Progress", "Reader", "Rule", "Shape", "State", "TableState",
+    "Watch",
+}  # fmt: skip
+
+
+def test_no_class_of_public_modules_has_the_name_of_another() -> None:
+    modules = [path for name, path in MODULES.items() if not any(part.startswith("_") for part in name.split("."))]
+    names = [
+        node.name
+        for path in modules
+        for node in tree(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert {name for name in names if names.count(name) > 1} == TWICE
 
 
 def test_every_public_name_in_code_and_text_exists() -> None:

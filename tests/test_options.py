@@ -14,7 +14,6 @@ import pytest
 import canal
 from canal import targets
 from canal.server.configuration import pipe_tables, toml_files
-from canal.targets import tables
 from tests.support.documents import ROOT
 
 PAGES = {path: path.read_text("utf-8") for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))}
@@ -32,8 +31,7 @@ OPTIONED: list[Any] = [
     canal.server.DirectorySource, canal.server.ZooKeeperSource, canal.store.MemoryStore, canal.metrics.register,
     canal.Instance.compose, canal.Instance.subscribe, canal.Instance.get, canal.Instance.stream, canal.Instance.changes,
     canal.Instance.decoded, canal.Instance.consume, canal.Instance.switch, canal.testing.FakeBinlog, targets.CanalMQ,
-    tables.Upkeep,
-    *(getattr(room, name) for room in (targets, tables) for name in room.__all__ if re.fullmatch(r"\w+Target", name)),
+    targets.Upkeep, *(getattr(targets, name) for name in targets.__all__ if re.fullmatch(r"\w+Target", name)),
 ]  # fmt: skip
 #: A parameter that tests of the library itself give.
 OF_TESTS = ("clock",)

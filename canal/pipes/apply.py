@@ -28,7 +28,8 @@ from canal.formats import gtid_text as gtids
 from canal.formats.change_table import pack_txn
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.position import Position
-from canal.targets.tables import Progress, Target, Work
+from canal.targets.protocol import Target
+from canal.targets.tables import Progress, TableTarget, TableWork
 from canal.targets.tables.outcome import common, fit, outcome, where, wider
 from canal.targets.tables.upkeep import Maintained, Upkeep
 
@@ -47,9 +48,9 @@ _NO_TIME: Final = (1 << 63) - 1
 
 @runtime_checkable
 class TableTargets(Protocol):
-    """A target of many tables, such as a lake."""
+    """A target of many tables: Delta, Iceberg, MySQL and Parquet."""
 
-    def table_target(self, name: str) -> Target:
+    def table_target(self, name: str) -> TableTarget:
         """Return the target of one table."""
 
 
@@ -105,7 +106,7 @@ class ApplyChanges:
     ``canal.spark.apply_changes`` documents the options. ``parts`` yields the Arrow tables of a batch in another form.
     """
 
-    target: Target | TableTargets
+    target: TableTarget | TableTargets
     keys: tuple[str, ...] | None = attrs.field(converter=_key_names)
     stream: str
     schema: str
@@ -116,7 +117,7 @@ class ApplyChanges:
     table: str = ""
     _table: str = attrs.field(default="", init=False)
     _commits: int = attrs.field(default=0, init=False)
-    _resolved: Target | None = attrs.field(default=None, init=False)
+    _resolved: TableTarget | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         for name, value, known in (
@@ -126,11 +127,17 @@ class ApplyChanges:
             if value not in known:
                 raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
         if not isinstance(self.target, TableTargets):
+            given: object = self.target
+            if isinstance(given, Target):
+                raise ConfigError(
+                    f"{self.target} takes changes from canal.pipe alone",
+                    remedy="Give canal.targets.DeltaTarget, IcebergTarget, MySQLTarget or ParquetTarget.",
+                )
             self._resolve(self.target)
         elif self.table:
             self._resolve(self.target.table_target(self.table))
 
-    def _resolve(self, target: Target) -> Target:
+    def _resolve(self, target: TableTarget) -> TableTarget:
         """Set the target of the one table."""
         if getattr(target, "append_only", False) and self.keys is not None:
             raise ConfigError(f"{self.target!r} only appends", remedy="Give keys=None to append the changes themselves.")
@@ -138,7 +145,7 @@ class ApplyChanges:
         return target
 
     @property
-    def _of_table(self) -> Target:
+    def _of_table(self) -> TableTarget:
         if self._resolved is not None:
             return self._resolved
         if not self._table or not isinstance(self.target, TableTargets):
@@ -250,7 +257,7 @@ class ApplyChanges:
             progress = attrs.evolve(old or Progress(0, 0), types="", lost=_last(row))
             self._refuse(work, progress, f"{what} (at {loss.error.position})")
 
-    def _check_types(self, work: Work, progress: Progress) -> None:
+    def _check_types(self, work: TableWork, progress: Progress) -> None:
         """Compare the declared types with those of the rows before: a narrower column has other values in rows that are there."""
         old = work.progress
         if old is None or progress.snapshot != old.snapshot:
@@ -259,11 +266,11 @@ class ApplyChanges:
             where = _where(*progress.last_change)
             self._refuse(work, attrs.evolve(old, types=progress.types), f"{what} (in the batch up to {where})")
 
-    def _refuse(self, work: Work, progress: Progress, fault: str) -> None:
+    def _refuse(self, work: TableWork, progress: Progress, fault: str) -> None:
         self._store(work, attrs.evolve(progress, fault=fault))
         raise _fault(fault)
 
-    def _store(self, work: Work, progress: Progress) -> None:
+    def _store(self, work: TableWork, progress: Progress) -> None:
         """Write the progress alone."""
         schema = pa.schema([]) if work.schema is None else work.schema
         nothing = schema.empty_table()
@@ -271,7 +278,7 @@ class ApplyChanges:
 
     # -- what is to be applied ------------------------------------------------------------------------------------------
 
-    def _new(self, rows: pa.Table, work: Work) -> tuple[pa.Table, bool]:
+    def _new(self, rows: pa.Table, work: TableWork) -> tuple[pa.Table, bool]:
         """The rows behind the progress, and whether a snapshot begins that replaces what is there."""
         old, is_read, replace = work.progress, _is_read(rows), False
         begun = set(pc.unique(rows["_txn"].filter(is_read)).to_pylist()) - {old and old.snapshot}
@@ -310,7 +317,7 @@ class ApplyChanges:
             self._check_skipped(rows.filter(pc.invert(pc.or_(behind, is_read))), old, old.ts)
         return rows if pc.all(behind).as_py() else rows.filter(behind), replace
 
-    def _first(self, rows: pa.Table, work: Work) -> tuple[pa.Table, bool]:
+    def _first(self, rows: pa.Table, work: TableWork) -> tuple[pa.Table, bool]:
         """As ``_new`` where a snapshot is the first of the stream that comes."""
         if self.snapshot == "keep":
             return rows.filter(pc.not_equal(rows["_ord"], _BEFORE_ALL)), False
@@ -347,13 +354,13 @@ class ApplyChanges:
                 remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
             )
 
-    def _append(self, work: Work, rows: pa.Table, progress: Progress, replace: bool) -> None:
+    def _append(self, work: TableWork, rows: pa.Table, progress: Progress, replace: bool) -> None:
         rows = self._stored(rows)
         rows = _with_ord(rows, pc.equal(rows["_ord"], _BEFORE_ALL), _UNNUMBERED)  # as it was told
         schema, added = self._columns(work, rows, replace)
         work.write(fit(rows, schema), pa.table({}), progress, added=added, replace=replace)
 
-    def _merge(self, work: Work, rows: pa.Table, keys: tuple[str, ...], progress: Progress, replace: bool) -> None:
+    def _merge(self, work: TableWork, rows: pa.Table, keys: tuple[str, ...], progress: Progress, replace: bool) -> None:
         if missing := [key for key in keys if key not in rows.column_names]:
             raise ConfigError(
                 f"the changes have no columns {', '.join(missing)}", remedy="Give keys as the table names its columns."
@@ -384,7 +391,7 @@ class ApplyChanges:
         keep = self.exact == "keep"
         return rows.select([name for name in rows.column_names if name not in META or keep and name == "_exact"])
 
-    def _columns(self, work: Work, payload: pa.Table, replace: bool) -> tuple[pa.Schema, list[pa.Field]]:
+    def _columns(self, work: TableWork, payload: pa.Table, replace: bool) -> tuple[pa.Schema, list[pa.Field]]:
         """The target's columns as they are to be, and those of them that it does not have so yet."""
         if work.schema is None:
             schema = pa.schema([pa.field(field.name, field.type) for field in payload.schema])

@@ -11,9 +11,9 @@ from canal._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from canal.pipes.copy_table import copy_table
-    from canal.spark import targets
     from canal.spark.apply import apply_changes
     from canal.spark.batches import Batch, foreach_batch
+    from canal.spark.delta_spark import DeltaSparkTarget
     from canal.spark.listener import QueryListener
     from canal.spark.session import configure
     from canal.spark.sharing import share, unshare
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "DeltaSparkTarget",
     "QueryListener",
     "apply_changes",
     "configure",
@@ -28,12 +29,12 @@ __all__ = [
     "foreach_batch",
     "share",
     "supervise",
-    "targets",
     "unshare",
 ]
 
 _HOMES: Final = {
     "Batch": "batches",
+    "DeltaSparkTarget": "delta_spark",
     "QueryListener": "listener",
     "apply_changes": "apply",
     "configure": "session",
@@ -41,7 +42,6 @@ _HOMES: Final = {
     "foreach_batch": "batches",
     "share": "sharing",
     "supervise": "supervisor",
-    "targets": "targets",
     "unshare": "sharing",
 }
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from canal.pipes.apply import ApplyChanges, TableTargets
 from canal.spark.frames import to_arrow
-from canal.targets.tables import Target
+from canal.targets.tables import TableTarget
 
 log = logging.getLogger("canal.spark")
 
@@ -23,7 +23,7 @@ _LEVELS: Final = 24
 
 
 def apply_changes(
-    target: Target | TableTargets,
+    target: TableTarget | TableTargets,
     keys: Sequence[str] | None,
     *,
     stream: str = "canal",
@@ -43,8 +43,8 @@ def apply_changes(
     process, in parts where it is more than ``spark.driver.maxResultSize``, each a commit: bound it by the source's options.
 
     Args:
-        target: the target of one table, or a lake of many: ``canal.targets.DeltaTarget``, ``IcebergTarget`` or
-            ``ParquetTarget``.
+        target: ``canal.targets.DeltaTarget``, ``IcebergTarget``, ``MySQLTarget`` or ``ParquetTarget``, whose table of the name
+            ``table`` is written; or a target of one table, such as ``canal.spark.DeltaSparkTarget``.
         keys: columns that identify a row, the primary key; None: do not apply but append the changes themselves, each once,
             with all columns of the stream.
         stream: what the progress is filed under in the target. One name for the target's whole life, whatever becomes of
@@ -61,8 +61,8 @@ def apply_changes(
             were deleted meanwhile are in neither, so "replace" empties the target with the snapshot's first batch. "keep"
             leaves what other streams have put there, and refuses where the target has followed this one. What is appended
             (``keys`` None) may have anything before it, but not a snapshot behind changes.
-        table: the name of the table in a lake. ``canal.spark.foreach_batch`` passes the name of the source's table, a streaming
-            query does not.
+        table: the name of the table in the target. ``canal.spark.foreach_batch`` passes the name of the source's table, a
+            streaming query does not.
 
     Raises, when it is called, with nothing of the batch written:
         TargetSchemaError: the columns differ, or a value does not fit.

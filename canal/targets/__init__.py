@@ -3,7 +3,7 @@
     canal.pipe(instance, canal.targets.SQLiteTarget("copy.db")).run()
 
 ``protocol.py`` says what a target promises and must have; ``work.py`` has bases for one of your own. Each target imports its
-library when it is used. ``canal.targets.tables`` are those of ``apply_changes``, which take Arrow.
+library when it is used. ``DeltaTarget``, ``IcebergTarget``, ``MySQLTarget`` and ``ParquetTarget`` serve ``apply_changes`` too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from canal.targets.redis import RedisTarget
     from canal.targets.rocketmq import RocketMQTarget
     from canal.targets.sqlite import SQLiteTarget
+    from canal.targets.tables.upkeep import Upkeep
 
 _HOMES: Final = {
     "CanalMQ": "canal_mq",
@@ -47,6 +48,7 @@ _HOMES: Final = {
     "RedisTarget": "redis",
     "RocketMQTarget": "rocketmq",
     "SQLiteTarget": "sqlite",
+    "Upkeep": "tables.upkeep",
 }
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "Scope",
     "StateWork",
     "Target",
+    "Upkeep",
     "Work",
     "conflict",
 ]

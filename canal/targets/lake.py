@@ -52,8 +52,8 @@ class _Lake(ABC):
     is_log = False
 
     @abstractmethod
-    def table_target(self, name: str) -> tables.Target:
-        """What writes the table of a name.
+    def table_target(self, name: str) -> tables.TableTarget:
+        """Return the writer of one table, which ``apply_changes`` uses.
 
         Raises:
             ConfigError: no table can have that name.
@@ -76,18 +76,21 @@ class DeltaTarget(_Lake):
         storage_options: of the object store, as ``deltalake`` takes them.
         schema: what to do when the source's table has columns that the target's lacks, or wider ones: "add", or "refuse" to stop.
         upkeep: have small files compacted and old ones removed between commits; None: they stay.
+        partition_by: the columns to partition a table by when this creates it, by the table's name.
     """
 
     root: str | os.PathLike[str] = attrs.field(validator=file_path)
     storage_options: Mapping[str, str] | None = attrs.field(default=None, kw_only=True, repr=False)
     schema: Literal["add", "refuse"] = attrs.field(default="add", kw_only=True)
     upkeep: Upkeep | None = attrs.field(default=None, kw_only=True)
+    partition_by: Mapping[str, Sequence[str]] = attrs.field(factory=dict, kw_only=True)
 
     def __str__(self) -> str:
         return f"Delta {_without_query(self.root)}"
 
-    def table_target(self, name: str) -> delta.DeltaTarget:
-        return delta.DeltaTarget(_below(self.root, name), self.storage_options, upkeep=self.upkeep)
+    def table_target(self, name: str) -> delta.DeltaTableTarget:
+        columns = self.partition_by.get(name, ())
+        return delta.DeltaTableTarget(_below(self.root, name), self.storage_options, columns, self.upkeep)
 
 
 @attrs.frozen
@@ -110,10 +113,10 @@ class IcebergTarget(_Lake):
     def __str__(self) -> str:
         return f"Iceberg {self.catalog}"
 
-    def table_target(self, name: str) -> iceberg.IcebergTarget:
+    def table_target(self, name: str) -> iceberg.IcebergTableTarget:
         if "." not in name.strip("."):
             raise ConfigError(f"{name} has no namespace of Iceberg", remedy='Name it by canal.Rule(to="namespace.table").')
-        return iceberg.IcebergTarget(name, self.catalog, self.properties, upkeep=self.upkeep)
+        return iceberg.IcebergTableTarget(name, self.catalog, self.properties, upkeep=self.upkeep)
 
 
 @attrs.frozen
@@ -137,8 +140,8 @@ class ParquetTarget(_Lake):
     def __str__(self) -> str:
         return f"Parquet {os.fspath(self.root)}"
 
-    def table_target(self, name: str) -> parquet.ParquetTarget:
-        return parquet.ParquetTarget(_below(self.root, name), self.compression)
+    def table_target(self, name: str) -> parquet.ParquetTableTarget:
+        return parquet.ParquetTableTarget(_below(self.root, name), self.compression)
 
     @contextmanager
     def begin(self, stream: str) -> Iterator[LogWork]:
@@ -159,7 +162,7 @@ def _without_query(root: str | os.PathLike[str]) -> str:
 # -- writers -------------------------------------------------------------------------------------------------------------
 
 
-def _text(work: tables.Work, what: str) -> str | None:
+def _text(work: tables.TableWork, what: str) -> str | None:
     """The pipe's progress, which stands in the table's own as its position."""
     if work.progress is None:
         return None
@@ -171,7 +174,7 @@ def _text(work: tables.Work, what: str) -> str | None:
     return work.progress.position
 
 
-def _next(work: tables.Work, text: str) -> tables.Progress:
+def _next(work: tables.TableWork, text: str) -> tables.Progress:
     """What a commit stores: its number, and the pipe's progress."""
     return tables.Progress(1 if work.progress is None else work.progress.txn + 1, 0, position=text)
 
@@ -205,7 +208,7 @@ class _Rows(StateWork):
             work.write(upserts, deletes, _next(work, new), added=added, replace=state.is_emptied)
         self._keep_up(target, table)
 
-    def _columns(self, work: tables.Work, table: Table) -> tuple[pa.Schema, list[pa.Field]]:
+    def _columns(self, work: tables.TableWork, table: Table) -> tuple[pa.Schema, list[pa.Field]]:
         """The columns as they are to be, and those of them that the target does not have so yet."""
         own = [pa.field(column.name, _type(column)) for column in table.columns]
         if work.schema is None:
@@ -252,7 +255,7 @@ class _Rows(StateWork):
             asked[tuple(row[name] for name in table.keys)]: tuple(row.get(name) for name in table.names.names) for row in rows
         }
 
-    def _keep_up(self, target: tables.Target, table: str) -> None:
+    def _keep_up(self, target: tables.TableTarget, table: str) -> None:
         upkeep = target.upkeep if isinstance(target, Maintained) else None
         self._commits[table] += 1
         if isinstance(target, Maintained) and upkeep is not None and upkeep.every and self._commits[table] % upkeep.every == 0:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import attrs
 import pymysql
@@ -30,6 +30,9 @@ from canal.targets.sql_errors import Kind, error_of, kind_of_number
 from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.values import TEXTS, plain_text
 from canal.targets.watch import Watch
+
+if TYPE_CHECKING:
+    from canal.targets.tables.mysql import MySQLTableTarget
 
 _MODE: Final = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO"
 _DUPLICATES: Final = (1062, 1586)
@@ -74,6 +77,16 @@ class MySQLTarget:
 
     def __str__(self) -> str:
         return f"MySQL {self.connect.get('host', 'localhost')}:{self.connect.get('port', 3306)}"
+
+    def table_target(self, name: str) -> MySQLTableTarget:
+        """Return the writer of one table, which ``apply_changes`` uses. The table must exist, and the progress is in its schema.
+
+        Raises:
+            ConfigError: the name is not ``table`` or ``schema.table``.
+        """
+        from canal.targets.tables.mysql import MySQLTableTarget  # needs pyarrow
+
+        return MySQLTableTarget(name if "." in name else f"{self.database}.{name}", self.connect, self.progress_table)
 
     @contextmanager
     def begin(self, stream: str) -> Iterator[MySQLWork]:

@@ -47,9 +47,9 @@ def positions(folder: Path) -> dict[str, int]:
 
 
 def progress(folder: Path) -> dict[str, int]:
-    from canal.spark.targets import ParquetTarget
+    from canal.targets.tables import ParquetTableTarget
 
-    with ParquetTarget(str(folder / "of" / "app")).begin("s", ()) as work:
+    with ParquetTableTarget(str(folder / "of" / "app")).begin("s", ()) as work:
         return {} if work.progress is None else {"": work.progress.txn}
 
 

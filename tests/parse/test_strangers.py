@@ -666,9 +666,9 @@ def test_the_option_of_a_first_look_is_there_wherever_a_source_is_named(
 
 def spark_target(connect: dict[str, Any]) -> contextlib.AbstractContextManager[object]:
     pytest.importorskip("pyarrow")
-    from canal.spark.targets import MySQLTarget
+    from canal.targets.tables import MySQLTableTarget
 
-    return MySQLTarget("shop.orders", connect).begin("stream", ("id",))
+    return MySQLTableTarget("shop.orders", connect).begin("stream", ("id",))
 
 
 def pipe_target(connect: dict[str, Any]) -> contextlib.AbstractContextManager[object]:

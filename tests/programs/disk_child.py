@@ -80,9 +80,9 @@ def positions(root: Path) -> None:
 def progress(root: Path) -> None:
     import pyarrow as pa
 
-    from canal.spark.targets import ParquetTarget, Progress
+    from canal.targets.tables import ParquetTableTarget, Progress
 
-    target = ParquetTarget(str(root / "of" / "app"), compression="none")
+    target = ParquetTableTarget(str(root / "of" / "app"), compression="none")
     rows = pa.table({"id": [1]})
     for number in range(COUNT):
         with target.begin("s", ()) as work:

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from canal.spark import apply_changes, configure
-from canal.spark.targets import DeltaTarget
+from canal.targets.tables import DeltaTableTarget
 
 
 def _end_with_parent() -> None:
@@ -37,7 +37,7 @@ def main(directory: Path) -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
-    sink, spool = apply_changes(DeltaTarget(str(directory / "table")), keys=["id"]), spec["options"]["spoolDir"]
+    sink, spool = apply_changes(DeltaTableTarget(str(directory / "table")), keys=["id"]), spec["options"]["spoolDir"]
     seen = (directory / "seen").open("a", buffering=1)
 
     def apply(df: Any, batch: int) -> None:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 import canal
 from canal.spark import apply_changes, configure, foreach_batch, supervise
-from canal.spark.targets import DeltaTarget, Progress
+from canal.targets.tables import DeltaTableTarget, Progress
 
 STREAM = "killed"
 
@@ -119,8 +119,8 @@ class MortalTarget:
 
 def targets(directory: Path) -> dict[str, Any]:
     return {
-        "table": DeltaTarget(str(directory / "table")),
-        "history": DeltaTarget(str(directory / "history")),
+        "table": DeltaTableTarget(str(directory / "table")),
+        "history": DeltaTableTarget(str(directory / "history")),
         "counter": CounterTarget(str(directory / "counter.db")),
     }
 

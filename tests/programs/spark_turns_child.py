@@ -12,7 +12,7 @@ from typing import Any
 import canal
 from canal.ha import Role
 from canal.spark import Batch, apply_changes, foreach_batch
-from canal.spark.targets import DeltaTarget
+from canal.targets.tables import DeltaTableTarget
 from canal.zookeeper.session import ZooKeeper
 
 
@@ -22,7 +22,7 @@ def main(port: int, hosts: str, root: str, path: str) -> None:
         source=canal.MySQLSource(host="127.0.0.1", port=port, user="u", password="p"),
         ha=ZooKeeper(hosts=hosts, root=root, session_timeout=20.0, takeover_delay=0.3),
     )  # fmt: skip
-    apply = apply_changes(DeltaTarget(path), None)
+    apply = apply_changes(DeltaTableTarget(path), None)
     calls = 0
     with canal.Instance(config) as instance:
 

@@ -16,7 +16,7 @@ from canal.errors import ConfigError, StreamMismatchError, TargetError, TargetSc
 from canal.pipes.apply import PlainBatch
 from canal.position import Position
 from canal.spark import apply_changes
-from canal.spark.targets import Progress
+from canal.targets.tables import Progress
 from canal.targets.tables.outcome import fit, wider
 from tests.support.histories import COLUMNS, KEYS, MemoryTarget, change, content, deliveries, form, histories, table
 

@@ -19,7 +19,7 @@ from canal.formats.gtid_text import from_text
 from canal.pipes.apply import PlainBatch
 from canal.position import Position
 from canal.spark import apply_changes
-from canal.spark.targets import DeltaTarget, ParquetTarget, Progress
+from canal.targets.tables import DeltaTableTarget, ParquetTableTarget, Progress
 from tests.support.engine import Engine
 from tests.support.histories import KEYS, History, MemoryTarget, change, content, histories, table
 from tests.support.lakes import Iceberg, load_catalog
@@ -202,7 +202,7 @@ def arrow(engine: Engine) -> pa.Table:
 def test_a_planned_batch_that_another_server_gives_again_is_applied_once(form: str, tmp_path: Path) -> None:
     """Its log has the transactions in another order, and others between."""
     path = str(tmp_path / "sink")
-    target = ParquetTarget(path) if form == "files" else DeltaTarget(path)
+    target = ParquetTableTarget(path) if form == "files" else DeltaTableTarget(path)
     keys = ["id"] if form == "rows" else None
     pair = Pair()
     with contextlib.ExitStack() as stack:
@@ -237,8 +237,8 @@ def test_a_planned_batch_that_another_server_gives_again_is_applied_once(form: s
     assert sorted(read(target)) == [1, 2, 3, 4, 5, 6]
 
 
-def read(target: DeltaTarget | ParquetTarget) -> list[int]:
-    if isinstance(target, ParquetTarget):
+def read(target: DeltaTableTarget | ParquetTableTarget) -> list[int]:
+    if isinstance(target, ParquetTableTarget):
         import pyarrow.parquet as pq
 
         found = pq.read_table(target.path)

@@ -17,9 +17,9 @@ import pytest
 import canal
 from canal.errors import ConfigError, UnloggedChangeError
 from canal.spark import apply_changes, foreach_batch, supervise
+from canal.spark.delta_spark import DeltaSparkTarget, merge_sql
 from canal.spark.frames import to_frame
-from canal.spark.targets import DeltaSparkTarget, DeltaTarget
-from canal.spark.targets.delta_spark import merge_sql
+from canal.targets.tables import DeltaTableTarget
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_spark import drain, under_way
@@ -34,7 +34,7 @@ ROW = {
 }  # fmt: skip
 
 
-def delta(target: DeltaTarget) -> dict[int, dict[str, Any]]:
+def delta(target: DeltaTableTarget) -> dict[int, dict[str, Any]]:
     from deltalake import DeltaTable
 
     rows = DeltaTable(target.path).to_pyarrow_table().to_pylist()
@@ -54,7 +54,7 @@ def orders(mariadb_server: ThrowawayServer) -> Any:
 def test_a_stream_keeps_a_delta_table_through_crashes_and_lost_checkpoints(
     spark: Any, mariadb_server: ThrowawayServer, orders: str, tmp_path: Path
 ) -> None:
-    server, target = mariadb_server, DeltaTarget(str(tmp_path / "orders"))
+    server, target = mariadb_server, DeltaTableTarget(str(tmp_path / "orders"))
     begin = server.query("SHOW MASTER STATUS")[0]
     options = {
         "host": server.host, "port": str(server.port), "user": server.user, "password": server.password, "table": orders,
@@ -101,7 +101,7 @@ def test_the_plain_loop_gives_dataframes_whose_values_are_the_log_s(spark: Any, 
     log.ddl("TRUNCATE orders", "shop")
     log.end()
     target, seen = MemoryTarget(), []
-    apply, onto_delta = apply_changes(target, ["id"]), apply_changes(DeltaTarget(str(tmp_path / "orders")), ["id"])
+    apply, onto_delta = apply_changes(target, ["id"]), apply_changes(DeltaTableTarget(str(tmp_path / "orders")), ["id"])
 
     def fn(df: Any, batch: Any) -> None:
         seen.append((df.count(), df.schema["local"].dataType.simpleString(), batch.table))
@@ -119,7 +119,7 @@ def test_the_plain_loop_gives_dataframes_whose_values_are_the_log_s(spark: Any, 
     assert target.rows is not None
     assert target.rows.to_pylist() == [{"id": 1, **ROW}]
     micros = ROW["t"] // dt.timedelta(microseconds=1)  # type: ignore[operator]
-    assert delta(DeltaTarget(str(tmp_path / "orders"))) == {1: {"id": 1, **ROW, "t": micros}}
+    assert delta(DeltaTableTarget(str(tmp_path / "orders"))) == {1: {"id": 1, **ROW, "t": micros}}
     assert spark.conf.get("spark.sql.execution.arrow.localRelationThreshold") == before
 
 
@@ -154,7 +154,7 @@ def test_a_query_is_not_started_again_over_values_that_changed_without_a_row(
     spark: Any, mariadb_server: ThrowawayServer, orders: str, tmp_path: Path
 ) -> None:
     """With the options of the example; new columns are what it is started again for."""
-    server, target = mariadb_server, DeltaTarget(str(tmp_path / "orders"))
+    server, target = mariadb_server, DeltaTableTarget(str(tmp_path / "orders"))
     begin = server.query("SHOW MASTER STATUS")[0]
     options = {
         "host": server.host, "port": str(server.port), "user": server.user, "password": server.password, "table": orders,

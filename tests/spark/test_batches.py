@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 import canal
 from canal.errors import ConfigError, NotActiveError, UnloggedChangeError
 from canal.spark import Batch, apply_changes, foreach_batch
-from canal.spark.targets import DeltaTarget, ParquetTarget
+from canal.targets.tables import DeltaTableTarget, ParquetTableTarget
 from canal.testing import FakeBinlog
 from canal.testing.zookeeper import ZooKeeperServer
 from tests.support.histories import MemoryTarget
@@ -292,7 +292,7 @@ def test_a_delta_table_follows_a_log_without_spark(tmp_path: Path) -> None:
     with log.transaction():
         orders.insert({"id": 1, "t": "-838:59:59.000001", "at": "2026-01-02 03:04:05", "amount": "1.50", "n": 2**64 - 1})
         orders.insert({"id": 2, "v": "b"})
-    target = DeltaTarget(str(tmp_path / "orders"))
+    target = DeltaTableTarget(str(tmp_path / "orders"))
     with following(log) as instance:
         foreach_batch(None, instance, apply_changes(target, ["id"]))
 
@@ -307,8 +307,8 @@ def test_a_delta_table_follows_a_log_without_spark(tmp_path: Path) -> None:
 
 def lake(kind: str, path: Path) -> Any:
     made: dict[str, Callable[[], Any]] = {
-        "memory": MemoryTarget, "delta": lambda: DeltaTarget(str(path / "orders")), "iceberg": lambda: Iceberg(path).make(),
-        "parquet": lambda: ParquetTarget(str(path / "orders")),
+        "memory": MemoryTarget, "delta": lambda: DeltaTableTarget(str(path / "orders")), "iceberg": lambda: Iceberg(path).make(),
+        "parquet": lambda: ParquetTableTarget(str(path / "orders")),
     }  # fmt: skip
     return made[kind]()
 

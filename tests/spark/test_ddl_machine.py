@@ -23,7 +23,7 @@ import pytest
 import canal
 from canal.errors import CanalError, SchemaError, TargetSchemaError, UnfitChangeError, UnloggedChangeError
 from canal.spark import apply_changes, copy_table, foreach_batch
-from canal.spark.targets import MySQLTarget, Upkeep
+from canal.targets.tables import MySQLTableTarget, Upkeep
 from canal.testing.servers import ThrowawayServer
 from tests.support.engine import PATIENCE, Engine, arrow, has_next
 from tests.support.histories import FaultyTarget
@@ -339,8 +339,8 @@ class InServer:
         table.run(f"CREATE TABLE {self.name} LIKE {table.name}")
         table.run(f"ALTER TABLE {self.name} REMOVE PARTITIONING")
 
-    def make(self) -> MySQLTarget:
-        return MySQLTarget(self.name, login(self.server))
+    def make(self) -> MySQLTableTarget:
+        return MySQLTableTarget(self.name, login(self.server))
 
     def rows(self, target: Any) -> list[dict[str, Any]]:
         with self.server.connect() as connection, connection.cursor(pymysql.cursors.DictCursor) as cursor:

@@ -100,7 +100,7 @@ def test_the_code_of_the_document_runs(
 
     quick, bounded, loop, drain, typed, many, _, share, supervised = BLOCKS  # that of a pipeline is not for this session
     try:
-        until_supervised(lambda: rows(tmp_path / "lake" / "orders") == {1})
+        until_supervised(lambda: rows(tmp_path / "lake" / "in_doc.orders") == {1})
         run(quick)
         run(bounded)
         assert names["spark"].sql("SELECT id FROM v").collect() == [(1,)]
@@ -109,10 +109,10 @@ def test_the_code_of_the_document_runs(
 
         with monkeypatch.context() as patch:
             patch.setattr(canal.spark, "foreach_batch", until_there, raising=False)
-            run(loop.replace("/lake/orders", "/lake/loop"))
-            assert rows(tmp_path / "lake" / "loop")
-            run(many)
-            assert rows(tmp_path / "lake" / "in_doc.orders")
+            run(loop.replace('"/lake"', '"/lake/loop"'))
+            assert rows(tmp_path / "lake" / "loop" / "in_doc.orders")
+            run(many.replace('"/lake"', '"/lake/many"'))
+            assert rows(tmp_path / "lake" / "many" / "in_doc.orders")
 
         drained = names["spark"].readStream.format("canal").options(**names["server"], table="in_doc.orders", snapshot="initial")
         files = {"path": str(tmp_path / "drained"), "checkpointLocation": str(tmp_path / "drained_checkpoint")}

@@ -23,7 +23,7 @@ from canal.errors import ConfigError, NotSubscribedError, StreamMismatchError
 from canal.pipes.apply import ApplyChanges
 from canal.snapshot.copies import CopyStatus, copies
 from canal.spark import apply_changes, copy_table, foreach_batch
-from canal.spark.targets import DeltaTarget
+from canal.targets.tables import DeltaTableTarget
 from canal.testing import FakeBinlog
 from canal.testing.servers import ThrowawayServer
 from tests.support.engine import PATIENCE
@@ -151,7 +151,7 @@ def follow(instance: canal.Instance, sink: ApplyChanges, equal: Callable[[], boo
 def test_what_changes_between_the_subscription_and_the_copy_is_in_the_copy(
     server: ThrowawayServer, table: str, tmp_path: Path, meanwhile: str
 ) -> None:
-    sink = apply_changes(DeltaTarget(str(tmp_path / "t")), keys=["id"])
+    sink = apply_changes(DeltaTableTarget(str(tmp_path / "t")), keys=["id"])
     with following(server, table, tmp_path / "meta") as instance:
         server.query(f"UPDATE {table} SET v = 'one' WHERE id < 50")
         server.query(f"DELETE FROM {table} WHERE id > 300")
@@ -167,7 +167,7 @@ def test_what_changes_between_the_subscription_and_the_copy_is_in_the_copy(
 def test_a_copy_that_was_not_finished_is_begun_anew_and_until_then_nothing_is_applied(
     server: ThrowawayServer, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = apply_changes(DeltaTarget(str(tmp_path / "t")), keys=["id"])
+    sink = apply_changes(DeltaTableTarget(str(tmp_path / "t")), keys=["id"])
     apply, calls = ApplyChanges.__call__, itertools.count(1)
     seen: list[CopyStatus] = []
 
@@ -195,7 +195,7 @@ def test_a_copy_that_was_not_finished_is_begun_anew_and_until_then_nothing_is_ap
 
 def test_an_empty_table_is_copied_as_it_is(server: ThrowawayServer, table: str, tmp_path: Path) -> None:
     server.query(f"DELETE FROM {table}")
-    sink = apply_changes(DeltaTarget(str(tmp_path / "t")), keys=["id"])
+    sink = apply_changes(DeltaTableTarget(str(tmp_path / "t")), keys=["id"])
     with following(server, table, tmp_path / "meta") as instance:
         copy_table(instance, table, sink)
         server.query(f"INSERT INTO {table} VALUES (1, 'first')")
@@ -203,14 +203,14 @@ def test_an_empty_table_is_copied_as_it_is(server: ThrowawayServer, table: str, 
 
 
 def test_a_copy_of_what_cannot_be_copied_is_refused(tmp_path: Path) -> None:
-    sink = apply_changes(DeltaTarget(str(tmp_path / "t")), keys=["id"])
+    sink = apply_changes(DeltaTableTarget(str(tmp_path / "t")), keys=["id"])
     config = canal.InstanceConfig(destination="s", source=FakeBinlog(), start="earliest")
     with canal.Instance(config) as instance, pytest.raises(ConfigError, match="from a server"):
         copy_table(instance, "a.b", sink)
 
 
 def test_a_copy_before_the_subscription_is_refused(server: ThrowawayServer, table: str, tmp_path: Path) -> None:
-    sink = apply_changes(DeltaTarget(str(tmp_path / "t")), keys=["id"])
+    sink = apply_changes(DeltaTableTarget(str(tmp_path / "t")), keys=["id"])
     config = canal.InstanceConfig(destination="s", source=source(server))
     with canal.Instance(config) as instance, pytest.raises(NotSubscribedError):
         copy_table(instance, table, sink)

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from canal.position import Position
 from canal.spark import apply_changes
-from canal.spark.targets import DeltaTarget
+from canal.targets.tables import DeltaTableTarget
 from canal.testing.servers import ThrowawayServer
 from tests.support.engine import PATIENCE, Engine, arrow, has_next
 from tests.support.histories import FaultyTarget
@@ -106,7 +106,7 @@ def in_delta(path: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in rows), key=repr)
 
 
-def run_until(engine: Engine, target: DeltaTarget, window: str, batch: int, chance: random.Random, end: Position) -> None:
+def run_until(engine: Engine, target: DeltaTableTarget, window: str, batch: int, chance: random.Random, end: Position) -> None:
     """One run of the query with a new sink, which ends so at this batch of its own (0: where the one before ended)."""
     faulty = FaultyTarget(target)
     fn = apply_changes(faulty, ["k", "Id"])
@@ -133,7 +133,7 @@ def run_until(engine: Engine, target: DeltaTarget, window: str, batch: int, chan
 
 @pytest.mark.parametrize(("image", "truncates"), [("FULL", False), ("NOBLOB", False), ("FULL", True)])
 def test_a_table_and_its_changes_come_to_be_the_table(make: Any, tmp_path: Path, image: str, truncates: bool) -> None:
-    table, chance, target = make(image, truncates), random.Random(image), DeltaTarget(str(tmp_path / "orders"))
+    table, chance, target = make(image, truncates), random.Random(image), DeltaTableTarget(str(tmp_path / "orders"))
     with Engine(table.options(snapshot="initial", chunkRows=20, chunksPerBatch=2)) as engine:
         for number, window in enumerate([*WINDOWS, *WINDOWS, *WINDOWS]):
             if number == 1:
@@ -154,7 +154,7 @@ def test_a_table_and_its_changes_come_to_be_the_table(make: Any, tmp_path: Path,
 
 def test_a_column_is_added_while_the_query_is_down(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     """With the options of the example: inserts from before the column are not the end of the query."""
-    name, target, chance = f"{database}.orders", DeltaTarget(str(tmp_path / "orders")), random.Random(1)
+    name, target, chance = f"{database}.orders", DeltaTableTarget(str(tmp_path / "orders")), random.Random(1)
     server.query(f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT)")
     options = {"host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": name}
     with Engine({**options, "startingPosition": end_of_log(server).to_text(), "pollTimeout": 0.1}) as engine:
@@ -177,5 +177,5 @@ def test_a_column_is_added_while_the_query_is_down(server: ThrowawayServer, data
 def test_the_example_is_started_again_for_new_columns_and_for_nothing_else() -> None:
     """With the options of test_a_query_is_not_started_again_over_values_that_changed_without_a_row."""
     text = (Path(__file__).parents[2] / "examples/stream_to_delta.py").read_text("utf-8")
-    assert 'apply_changes(DeltaTarget(path), keys.split(","), schema="add", absent="null")' in text
+    assert 'apply_changes(DeltaTarget(lake), keys.split(","), table=table, schema="add", absent="null")' in text
     assert text.splitlines()[-1] == 'supervise(start, name=table, restart_on=["SchemaError"])'

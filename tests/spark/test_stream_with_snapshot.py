@@ -29,7 +29,7 @@ from canal.snapshot.files import SnapshotFiles
 from canal.spark import apply_changes
 from canal.spark.options import parse_options
 from canal.spark.source import CanalSource, CanalStreamReader
-from canal.spark.targets import ParquetTarget
+from canal.targets.tables import ParquetTableTarget
 from canal.testing import FakeBinlog
 from canal.testing.servers import MySQLServer, ThrowawayServer
 from tests.support.engine import PATIENCE, Engine, rows_of
@@ -288,7 +288,7 @@ class Query:
     def __init__(self, shop: Shop, directory: Path) -> None:
         self.files = directory / "snapshots"
         self.engine = Engine(shop.options(snapshot="consistent", snapshotDir=self.files))
-        self.target = ParquetTarget(str(directory / "target"))
+        self.target = ParquetTableTarget(str(directory / "target"))
 
     def give(self) -> None:
         """The planned batch to the sink, without Spark's commit."""

@@ -13,12 +13,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from canal.errors import TargetConflictError
 from canal.spark import apply_changes
-from canal.spark.targets import DeltaTarget
+from canal.targets.tables import DeltaTableTarget
 from canal.testing import FakeBinlog
 from tests.support.engine import Engine
 
 
-def held(target: DeltaTarget) -> list[dict[str, Any]]:
+def held(target: DeltaTableTarget) -> list[dict[str, Any]]:
     return DeltaTable(target.path).to_pyarrow_table().to_pylist()
 
 
@@ -34,7 +34,7 @@ def test_two_queries_on_one_table_apply_each_change_once(tmp_path: Path) -> None
             if number % 3 == 2:
                 orders.delete({"id": number - 1, "n": expected.pop(number - 1)})
                 count += 1
-    table, history = DeltaTarget(str(tmp_path / "table")), DeltaTarget(str(tmp_path / "history"))
+    table, history = DeltaTableTarget(str(tmp_path / "table")), DeltaTableTarget(str(tmp_path / "history"))
     together = threading.Barrier(2)
 
     def follow(options: dict[str, Any]) -> int:

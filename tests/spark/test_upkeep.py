@@ -18,8 +18,7 @@ from deltalake import DeltaTable
 from canal.errors import ConfigError, TargetConflictError, UnloggedChangeError
 from canal.pipes.apply import ApplyChanges
 from canal.spark import apply_changes
-from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget, Upkeep
-from canal.targets.tables import delta
+from canal.targets.tables import DeltaTableTarget, IcebergTableTarget, MySQLTableTarget, Upkeep, delta
 from tests.support.histories import change, table
 from tests.support.lakes import load_catalog
 
@@ -28,14 +27,14 @@ IDS = 20
 
 def target_of(kind: str, path: Path, upkeep: Upkeep | None) -> Any:
     if kind == "delta":
-        return DeltaTarget(str(path / "t"), upkeep=upkeep)
+        return DeltaTableTarget(str(path / "t"), upkeep=upkeep)
     catalog = {"type": "sql", "uri": f"sqlite:///{path}/catalog.db?timeout=60", "warehouse": f"file://{path}"}
-    return IcebergTarget("shop.t", "lake", catalog, upkeep=upkeep)
+    return IcebergTableTarget("shop.t", "lake", catalog, upkeep=upkeep)
 
 
 def opened(target: Any) -> Callable[[], pa.Table]:
     """A reader of the version that there is now."""
-    if isinstance(target, DeltaTarget):
+    if isinstance(target, DeltaTableTarget):
         return DeltaTable(target.path).to_pyarrow_table
     return load_catalog(target.catalog, **target.properties).load_table(target.table).scan().to_arrow
 
@@ -231,7 +230,7 @@ def test_an_upkeep_that_fails_is_tried_again_and_stops_nothing(
 
 
 def test_a_target_without_upkeep_says_so(tmp_path: Path) -> None:
-    sink = apply_changes(MySQLTarget("a.b", {"host": "x"}), keys=["id"])
+    sink = apply_changes(MySQLTableTarget("a.b", {"host": "x"}), keys=["id"])
     with pytest.raises(ConfigError, match="has no upkeep"):
         sink.maintain()
     with pytest.raises(ConfigError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from canal.spark.targets import DeltaTarget, IcebergTarget, MySQLTarget
+from canal.targets.tables import DeltaTableTarget, IcebergTableTarget, MySQLTableTarget
 from tests.support.histories import change, table
 
 _numbers = itertools.count()
@@ -39,21 +39,21 @@ class Lake:
 
 
 class Delta(Lake):
-    def make(self) -> DeltaTarget:
-        return DeltaTarget(str(self.root / f"delta{next(_numbers)}"))
+    def make(self) -> DeltaTableTarget:
+        return DeltaTableTarget(str(self.root / f"delta{next(_numbers)}"))
 
-    def rows(self, target: DeltaTarget) -> pa.Table | None:
+    def rows(self, target: DeltaTableTarget) -> pa.Table | None:
         from deltalake import DeltaTable
 
         return DeltaTable(target.path).to_pyarrow_table() if DeltaTable.is_deltatable(target.path) else None
 
 
 class Iceberg(Lake):
-    def make(self) -> IcebergTarget:
+    def make(self) -> IcebergTableTarget:
         properties = {"type": "sql", "uri": f"sqlite:///{self.root}/catalog.db", "warehouse": f"file://{self.root}/lake"}
-        return IcebergTarget(f"shop.orders{next(_numbers)}", "test", properties)
+        return IcebergTableTarget(f"shop.orders{next(_numbers)}", "test", properties)
 
-    def rows(self, target: IcebergTarget) -> pa.Table | None:
+    def rows(self, target: IcebergTableTarget) -> pa.Table | None:
         catalog = load_catalog("test", **target.properties)
         try:
             return catalog.load_table(target.table).scan().to_arrow() if catalog.table_exists(target.table) else None
@@ -65,7 +65,7 @@ def login(server: Any) -> dict[str, Any]:
     return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
 
 
-def in_server(server: Any, target: MySQLTarget) -> dict[Any, Any]:
+def in_server(server: Any, target: MySQLTableTarget) -> dict[Any, Any]:
     rows = server.query(f"SELECT id, k, a, b FROM {target.table}")
     return {(row[0], row[1]): dict(zip(("id", "k", "a", "b"), row)) for row in rows}
 

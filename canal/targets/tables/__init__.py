@@ -1,7 +1,7 @@
-"""Targets: tables that are kept equal to one of MySQL's, each with its progress in the same transaction as its rows.
+"""Writers of one table, from Arrow: rows and their progress in one commit.
 
-They take Arrow tables, one target for each table of the source. Never decides what a change means: that is
-``apply_changes`` (canal/spark/apply.py).
+``table_target`` of ``canal.targets.DeltaTarget``, ``IcebergTarget``, ``MySQLTarget`` and ``ParquetTarget`` makes them. They never
+decide what a change means: that is done by pipes and by ``apply_changes``.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "DeltaTarget",
-    "IcebergTarget",
-    "MySQLTarget",
-    "ParquetTarget",
+    "DeltaTableTarget",
+    "IcebergTableTarget",
+    "MySQLTableTarget",
+    "ParquetTableTarget",
     "Progress",
-    "Target",
+    "TableTarget",
+    "TableWork",
     "Upkeep",
-    "Work",
 ]
 
 _HOMES: Final = {
-    "DeltaTarget": "delta",
-    "IcebergTarget": "iceberg",
-    "MySQLTarget": "mysql",
-    "ParquetTarget": "parquet",
+    "DeltaTableTarget": "delta",
+    "IcebergTableTarget": "iceberg",
+    "MySQLTableTarget": "mysql",
+    "ParquetTableTarget": "parquet",
     "Upkeep": "upkeep",
 }
 
@@ -116,7 +116,7 @@ class Progress:
         )
 
 
-class Work(Protocol):
+class TableWork(Protocol):
     """One transaction on a target: what was read of it is checked when it is written."""
 
     progress: Progress | None
@@ -148,16 +148,16 @@ class Work(Protocol):
 
 
 @runtime_checkable
-class Target(Protocol):
-    """Where changes are applied. It pickles; it opens what it needs when a work begins.
+class TableTarget(Protocol):
+    """One table to which changes are applied. It can be pickled, and opens what it needs when a work begins.
 
-    May say of itself: ``append_only = True``; ``durations = True`` where it can store intervals (else it is given their
+    It may have: ``append_only = True``; ``durations = True`` where it can store intervals (else it is given their
     microseconds as whole numbers); by ``widens(old, new)``, of two Arrow types, whether a column can be made wider so; and
     ``retypes = True`` where columns may get any other type when all rows are replaced. One that can be kept up is an
     ``upkeep.Maintained``.
     """
 
-    def begin(self, stream: str, keys: tuple[str, ...]) -> AbstractContextManager[Work]:
+    def begin(self, stream: str, keys: tuple[str, ...]) -> AbstractContextManager[TableWork]:
         """Begin a transaction that reads and writes the progress of ``stream``; leaving it without ``write`` changes nothing."""
 
 

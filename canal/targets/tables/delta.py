@@ -31,8 +31,8 @@ _NUMBERS: Final = ("txn", "ord", "ts", "snapshot")
 
 
 @attrs.frozen
-class DeltaTarget:
-    """A Delta table at ``path``; it is made with the first batch where there is none.
+class DeltaTableTarget:
+    """One Delta table at ``path``, which the first batch creates if there is none.
 
     The progress is kept as Delta's own application transactions ``canal/<stream>/…``, in the commit of the rows. Two writers
     of a stream conflict: the second one's commit is refused. Optimizing and vacuuming beside it do no harm; a RESTORE,
@@ -104,7 +104,7 @@ class DeltaTarget:
 class _DeltaWork:
     """A transaction on one version of the table."""
 
-    def __init__(self, target: DeltaTarget, table: Any, stream: str, keys: tuple[str, ...]) -> None:
+    def __init__(self, target: DeltaTableTarget, table: Any, stream: str, keys: tuple[str, ...]) -> None:
         self._target, self._table, self._keys = target, table, keys
         self._app = f"canal/{stream}"
         self.progress = None if table is None else self._stored()
@@ -178,7 +178,7 @@ class _DeltaWork:
             self._table.alter.add_columns(lake.Schema.from_arrow(pa.schema(added)).fields)
 
     @staticmethod
-    def _made(lake: Any, target: DeltaTarget, schema: pa.Schema) -> Any:
+    def _made(lake: Any, target: DeltaTableTarget, schema: pa.Schema) -> Any:
         partition_by, options = list(target.partition_by) or None, target._options
         try:
             return lake.DeltaTable.create(target.path, schema, partition_by=partition_by, storage_options=options)

@@ -28,8 +28,8 @@ _FEW: Final = {"write.metadata.delete-after-commit.enabled": "true", "write.meta
 
 
 @attrs.frozen
-class IcebergTarget:
-    """An Iceberg table; it is made with the first batch where there is none.
+class IcebergTableTarget:
+    """One Iceberg table, which the first batch creates if there is none.
 
     The progress is a property of the snapshot that holds the rows, so a roll-back of the table takes both back, and one of
     the table for when old snapshots have expired. Two writers of a stream conflict: the second one's commit is refused.
@@ -95,7 +95,7 @@ def _catalog(name: str, properties: tuple[tuple[str, str], ...]) -> Any:
 class _IcebergWork:
     """A transaction on one snapshot of the table."""
 
-    def __init__(self, target: IcebergTarget, catalog: Any, stream: str, keys: tuple[str, ...]) -> None:
+    def __init__(self, target: IcebergTableTarget, catalog: Any, stream: str, keys: tuple[str, ...]) -> None:
         self._target, self._catalog, self._keys = target, catalog, keys
         self._name = f"canal.{stream}"
         try:

@@ -37,7 +37,7 @@ _MODE: Final = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISIO
 
 
 @attrs.frozen
-class MySQLTarget:
+class MySQLTableTarget:
     """A table that exists, in another server or schema than the source's; its columns are of the source's types.
 
     Its engine has transactions (InnoDB). Generated columns are left to the server. A snapshot that is read in chunks, and a
@@ -105,7 +105,7 @@ class MySQLTarget:
 class _MySQLWork:
     """A transaction that holds the lock on the stream's progress."""
 
-    def __init__(self, target: MySQLTarget, connection: Any, cursor: Any, stream: str, keys: Sequence[str]) -> None:
+    def __init__(self, target: MySQLTableTarget, connection: Any, cursor: Any, stream: str, keys: Sequence[str]) -> None:
         self._connection, self._cursor, self._keys = connection, cursor, keys
         schema, table = target.table.split(".")
         self._table = f"{_quoted(schema)}.{_quoted(table)}"

@@ -26,7 +26,7 @@ _STREAM: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
 @attrs.frozen
-class ParquetTarget:
+class ParquetTableTarget:
     """The changes themselves, each once, as parquet files in the directory ``path``; it is made where there is none.
 
     A batch is one file, numbered; it appears by its name when it is whole and on disk, and its footer has the progress. Two
@@ -47,7 +47,7 @@ class ParquetTarget:
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_ParquetWork]:
         if not _STREAM.fullmatch(stream):
-            raise ConfigError("a stream of a ParquetTarget is named by letters, digits and underscores")
+            raise ConfigError("the stream of a ParquetTarget is named by letters, digits and underscores")
         with understood(self.path):
             work = _ParquetWork(self, stream)
         yield work
@@ -58,7 +58,7 @@ class _ParquetWork:
 
     schema: pa.Schema | None = None  # each file has its own
 
-    def __init__(self, target: ParquetTarget, stream: str) -> None:
+    def __init__(self, target: ParquetTableTarget, stream: str) -> None:
         self._target, self._stream = target, stream
         self._root = Path(target.path)
         numbers = [int(path.stem.rpartition("-")[2]) for path in self._root.glob(f"{stream}-*.parquet")]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from canal.spark.targets import MySQLTarget
+from canal.targets.tables import MySQLTableTarget
 from tests.support.lakes import Delta, Iceberg, Lake, login
 
 
@@ -18,6 +18,6 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
 
 
 @pytest.fixture
-def in_mysql(server: Any, database: str) -> MySQLTarget:
+def in_mysql(server: Any, database: str) -> MySQLTableTarget:
     server.query(f"CREATE TABLE {database}.orders (id BIGINT, k VARCHAR(9), a BIGINT, b VARCHAR(9), PRIMARY KEY (id, k))")
-    return MySQLTarget(f"{database}.orders", login(server))
+    return MySQLTableTarget(f"{database}.orders", login(server))

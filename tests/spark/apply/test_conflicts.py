@@ -16,8 +16,8 @@ from canal.errors import (
     TargetSchemaError,
 )
 from canal.spark import apply_changes
-from canal.spark.targets import DeltaSparkTarget, DeltaTarget, IcebergTarget, MySQLTarget, ParquetTarget, Progress
-from canal.spark.targets.delta_spark import _DeltaSparkWork
+from canal.spark.delta_spark import DeltaSparkTarget, _DeltaSparkWork
+from canal.targets.tables import DeltaTableTarget, IcebergTableTarget, MySQLTableTarget, ParquetTableTarget, Progress
 from tests.support.engine import PATIENCE
 from tests.support.histories import KEYS, FaultyTarget, change, content, table
 from tests.support.lakes import Iceberg, Lake, first_changes, in_server, more_changes
@@ -64,7 +64,7 @@ def test_a_writer_that_is_late_with_changes_that_change_nothing_is_refused(lake:
     assert progress.last_change == (5, 0)
 
 
-def test_a_writer_that_is_late_at_a_server_waits_and_leaves_out_what_is_there(server: Any, in_mysql: MySQLTarget) -> None:
+def test_a_writer_that_is_late_at_a_server_waits_and_leaves_out_what_is_there(server: Any, in_mysql: MySQLTableTarget) -> None:
     target = in_mysql
     apply_changes(target, KEYS)(first_changes())
     done = []
@@ -107,7 +107,7 @@ def break_file(root: Path, pattern: str, content: bytes | None) -> None:
 
 @pytest.mark.parametrize(("pattern", "content"), [("*.json", b"{"), ("*.parquet", None), ("*.parquet", b"PAR1")])
 def test_a_damaged_delta_table_is_a_typed_error(tmp_path: Path, pattern: str, content: bytes | None) -> None:
-    target = DeltaTarget(str(tmp_path))
+    target = DeltaTableTarget(str(tmp_path))
     apply_changes(target, KEYS)(first_changes())
     break_file(tmp_path, pattern, content)
 
@@ -125,16 +125,16 @@ def test_an_iceberg_table_that_cannot_be_read_is_a_typed_error(tmp_path: Path) -
 
     nowhere = {"type": "sql", "uri": f"sqlite:///{tmp_path}/none/catalog.db", "warehouse": f"file://{tmp_path}"}
     with pytest.raises(TargetError, match="cannot be read or written, OperationalError"):
-        apply_changes(IcebergTarget("a.b", "nowhere", nowhere), KEYS)(first_changes())
+        apply_changes(IcebergTableTarget("a.b", "nowhere", nowhere), KEYS)(first_changes())
 
 
 def test_a_directory_of_parquet_files_that_cannot_be_read_or_written_is_a_typed_error(tmp_path: Path) -> None:
-    target = ParquetTarget(str(tmp_path / "log"))
+    target = ParquetTableTarget(str(tmp_path / "log"))
     apply_changes(target, None)(first_changes())
     break_file(tmp_path, "*.parquet", b"PAR1")
     (tmp_path / "file").touch()
 
-    for one in (target, ParquetTarget(str(tmp_path / "file"))):
+    for one in (target, ParquetTableTarget(str(tmp_path / "file"))):
         with pytest.raises(TargetError, match="cannot be read or written"):
             apply_changes(one, None)(more_changes())
 
@@ -149,7 +149,7 @@ def test_what_a_store_of_objects_says_is_a_typed_error(
     def fails(*_: Any, **__: Any) -> None:
         raise OSError("Generic Azure error: timed out (https://store/t?sig=secret)")
 
-    target, snapshot = DeltaTarget(str(tmp_path)), [change("T", 1, -1, {}, whole=True)]
+    target, snapshot = DeltaTableTarget(str(tmp_path)), [change("T", 1, -1, {}, whole=True)]
     apply_changes(target, KEYS, stream="other")(first_changes())
     monkeypatch.setattr(DeltaTable, method, fails)
 
@@ -160,7 +160,7 @@ def test_what_a_store_of_objects_says_is_a_typed_error(
 def test_an_error_of_a_target_s_library_tells_no_value_of_a_row(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
-    target = DeltaTarget(str(tmp_path))
+    target = DeltaTableTarget(str(tmp_path))
     apply_changes(target, KEYS)(first_changes())
     DeltaTable(target.path).alter.add_constraint({"small": "a < 5"})
 
@@ -188,7 +188,7 @@ def test_what_spark_says_of_a_delta_table_is_a_typed_error(says: str, error: typ
     assert type(caught.value) is error
 
 
-def test_a_value_that_is_twice_in_a_unique_key_of_the_target_says_what_to_do(server: Any, in_mysql: MySQLTarget) -> None:
+def test_a_value_that_is_twice_in_a_unique_key_of_the_target_says_what_to_do(server: Any, in_mysql: MySQLTableTarget) -> None:
     """Chunks of a snapshot have it so, when it goes from a row of one to a row of another between them."""
     server.query(f"ALTER TABLE {in_mysql.table} ADD UNIQUE (a)")
     rows = [change("r", 1, -1, {"id": number, "k": "x", "a": 7, "b": None}) for number in (1, 2)]

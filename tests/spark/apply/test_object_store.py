@@ -19,7 +19,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from canal.errors import TargetConflictError, TargetError
 from canal.spark import apply_changes
-from canal.spark.targets import DeltaTarget, IcebergTarget, Upkeep
+from canal.targets.tables import DeltaTableTarget, IcebergTableTarget, Upkeep
 from tests.support.engine import PATIENCE
 from tests.support.histories import KEYS, FaultyTarget, change, content, table
 from tests.support.lakes import Iceberg, Lake, first_changes, more_changes
@@ -35,10 +35,10 @@ class DeltaInS3(Lake):
             "AWS_ALLOW_HTTP": "true",
         }  # fmt: skip
 
-    def make(self) -> DeltaTarget:
-        return DeltaTarget(f"s3://lake/{self.root.name}", self.options)
+    def make(self) -> DeltaTableTarget:
+        return DeltaTableTarget(f"s3://lake/{self.root.name}", self.options)
 
-    def rows(self, target: DeltaTarget) -> pa.Table | None:
+    def rows(self, target: DeltaTableTarget) -> pa.Table | None:
         try:
             return DeltaTable(target.path, storage_options=self.options).to_pyarrow_table()
         except TableNotFoundError:
@@ -53,7 +53,7 @@ class IcebergInS3(Iceberg):
             "s3.region": "us-east-1", "s3.request-timeout": "120", "s3.connect-timeout": "120",
         }  # fmt: skip
 
-    def make(self) -> IcebergTarget:
+    def make(self) -> IcebergTableTarget:
         made = super().make()
         return attrs.evolve(made, properties={**made.properties, **self.options})
 
@@ -125,7 +125,7 @@ def test_a_writer_that_is_late_is_refused(lake: Lake) -> None:
 def test_a_store_that_cannot_be_reached_is_a_target_error_without_its_keys(tmp_path: Path) -> None:
     lake = DeltaInS3(tmp_path, "http://127.0.0.1:9")
     options = {**lake.options, "AWS_SECRET_ACCESS_KEY": "sEcReT7", "max_retries": "0", "retry_timeout": "1s"}
-    target = DeltaTarget("s3://lake/t", options)
+    target = DeltaTableTarget("s3://lake/t", options)
     with pytest.raises(TargetError) as caught:
         apply_changes(target, KEYS)(first_changes())
     assert "sEcReT7" not in f"{caught.value} {target!r}"

@@ -35,8 +35,7 @@ from canal.errors import (
 )
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
-from canal.spark.targets import DeltaTarget, MySQLTarget, ParquetTarget, Progress
-from canal.targets.tables import delta, matching
+from canal.targets.tables import DeltaTableTarget, MySQLTableTarget, ParquetTableTarget, Progress, delta, matching
 from canal.testing import FakeBinlog
 from tests.support.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 from tests.support.lakes import Iceberg, Lake, _numbers, first_changes, in_server, load_catalog, login, more_changes
@@ -170,7 +169,7 @@ def test_a_snapshot_that_replaces_the_rows_gives_the_columns_their_new_types(
 
 
 @pytest.fixture
-def narrow(server: Any, in_mysql: MySQLTarget) -> MySQLTarget:
+def narrow(server: Any, in_mysql: MySQLTableTarget) -> MySQLTableTarget:
     """The same with columns that are too narrow, and that have more to them than their types."""
     columns = "MODIFY id INT NOT NULL AUTO_INCREMENT COMMENT 'it''s `id` int', MODIFY a INT DEFAULT 5"
     server.query(f"ALTER TABLE {in_mysql.table} {columns}")
@@ -179,7 +178,7 @@ def narrow(server: Any, in_mysql: MySQLTarget) -> MySQLTarget:
 
 @pytest.mark.parametrize("is_partial", [False, True])
 def test_a_column_in_a_server_becomes_wider_with_the_first_value_that_needs_it(
-    server: Any, narrow: MySQLTarget, is_partial: bool
+    server: Any, narrow: MySQLTableTarget, is_partial: bool
 ) -> None:
     widen(narrow, is_partial)
 
@@ -197,15 +196,15 @@ def test_keys_that_are_the_same_to_the_targets_collation_alone_are_told(
     name, kind = f"{database}.t", "VARCHAR(9) CHARACTER SET utf8mb4 COLLATE"
     server.query(f"CREATE TABLE {name} (id BIGINT, k {kind} {collation}, a BIGINT, b TEXT, PRIMARY KEY (id, k))")
     rows = [{"id": 1, "k": text, "a": number, "b": None} for number, text in enumerate(("a", other))]
-    apply_changes(MySQLTarget(name, login(server)), KEYS)(table([change("I", 1, 0, rows[0])]))
+    apply_changes(MySQLTableTarget(name, login(server)), KEYS)(table([change("I", 1, 0, rows[0])]))
     with pytest.raises(TargetSchemaError, match="give their columns the source's collation"):
-        apply_changes(MySQLTarget(name, login(server)), KEYS)(table([change("I", 2, 0, rows[1])]))
+        apply_changes(MySQLTableTarget(name, login(server)), KEYS)(table([change("I", 2, 0, rows[1])]))
 
     names = dict(server.query("SELECT collation_name, 1 FROM information_schema.collations"))
     exact = "utf8mb4_0900_bin" if "utf8mb4_0900_bin" in names else "utf8mb4_nopad_bin"
     server.query(f"ALTER TABLE {name} MODIFY k {kind} {exact}")
     changes = [change("I", 2, 0, rows[1]), change("U", 3, 0, {"a": 5}, rows[0])]
-    apply_changes(MySQLTarget(name, login(server)), KEYS)(table(changes))
+    apply_changes(MySQLTableTarget(name, login(server)), KEYS)(table(changes))
     assert dict(server.query(f"SELECT k, a FROM {name}")) == {"a": 5, other: 1}
 
 
@@ -216,10 +215,10 @@ def test_a_key_is_the_text_itself_and_not_what_a_collation_makes_of_it(server: A
     server.query(f"CREATE TABLE {name} (id BIGINT, k VARCHAR(9) CHARACTER SET latin1, a BIGINT, b TEXT, KEY (k))")
     rows = [{"id": 1, "k": text, "a": number, "b": None} for number, text in enumerate(("\u00e9", "\u00c9", "e", "e "))]
     for number, row in enumerate(rows):
-        apply_changes(MySQLTarget(name, login(server)), keys)(table([change("I", number + 1, 0, row)]))
+        apply_changes(MySQLTableTarget(name, login(server)), keys)(table([change("I", number + 1, 0, row)]))
     assert server.query(f"SELECT COUNT(*) FROM {name}") == [(4,)]
     changes = [change("D", 9, 0, rows[0], rows[0]), change("U", 9, 1, {"a": 7}, {"id": 1, "k": "e "})]
-    apply_changes(MySQLTarget(name, login(server)), keys)(table(changes))
+    apply_changes(MySQLTableTarget(name, login(server)), keys)(table(changes))
     assert sorted(server.query(f"SELECT k, a FROM {name}"), key=repr) == [("e ", 7), ("e", 2), ("\u00c9", 1)]
 
 
@@ -228,7 +227,7 @@ def wide(number: int = 2) -> pa.Table:
 
 
 def test_who_dies_between_the_alter_and_the_rows_has_written_nothing(
-    server: Any, narrow: MySQLTarget, monkeypatch: pytest.MonkeyPatch
+    server: Any, narrow: MySQLTableTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server commits by itself there: the progress is the former one, and the batch is applied when it comes again."""
     apply_changes(narrow, KEYS)(first_changes())
@@ -249,7 +248,7 @@ def test_who_dies_between_the_alter_and_the_rows_has_written_nothing(
 
 
 def test_who_is_overtaken_between_the_alter_and_the_rows_is_refused(
-    server: Any, narrow: MySQLTarget, monkeypatch: pytest.MonkeyPatch
+    server: Any, narrow: MySQLTableTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply_changes(narrow, KEYS)(first_changes())
     behind_alter(monkeypatch, lambda: apply_changes(narrow, KEYS)(wide(3)))
@@ -294,7 +293,7 @@ def test_what_a_server_would_refuse_or_round_makes_its_column_wider(
     server: Any, database: str, old: str, kind: pa.DataType, values: list[Any], new: str
 ) -> None:
     server.query(f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY, a {old})")
-    target = MySQLTarget(f"{database}.copy", login(server))
+    target = MySQLTableTarget(f"{database}.copy", login(server))
     columns = {"id": pa.int64(), "a": kind}
     apply_changes(target, ["id"])(tell(columns, *({"id": number, "a": value} for number, value in enumerate(values, 1))))
 
@@ -304,7 +303,7 @@ def test_what_a_server_would_refuse_or_round_makes_its_column_wider(
     assert re.sub(r"(?<=int)\(\d+\)", "", found) == new
 
 
-def target_rows(target: MySQLTarget) -> pa.Table:
+def target_rows(target: MySQLTableTarget) -> pa.Table:
     with target.begin("reader", ("id",)) as work:
         return work.read(pa.table({"id": pa.array(range(1, 9), pa.int64())})).sort_by("id")
 
@@ -316,7 +315,7 @@ def target_rows(target: MySQLTarget) -> pa.Table:
 def test_a_column_that_cannot_hold_a_value_is_named(server: Any, database: str, old: str, value: Any) -> None:
     """Also where the server would change the value without a word; with the source's column it goes on."""
     server.query(f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY, a {old})")
-    target = MySQLTarget(f"{database}.copy", login(server))
+    target = MySQLTableTarget(f"{database}.copy", login(server))
     changes = tell({"id": pa.int64(), "a": pa.array([value]).type}, {"id": 1, "a": value})
     with pytest.raises(TargetSchemaError, match=f"column a.*ALTER TABLE `{database}`.`copy` MODIFY `a`"):
         apply_changes(target, ["id"])(changes)
@@ -326,11 +325,11 @@ def test_a_column_that_cannot_hold_a_value_is_named(server: Any, database: str, 
     assert target_rows(target)["a"].to_pylist() == [value]
 
 
-def test_without_the_right_to_alter_it_is_said_what_to_run(server: Any, narrow: MySQLTarget, database: str) -> None:
+def test_without_the_right_to_alter_it_is_said_what_to_run(server: Any, narrow: MySQLTableTarget, database: str) -> None:
     server.query(f"CREATE USER '{database}'@'%' IDENTIFIED BY 'x'")
     server.query(f"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON {database}.* TO '{database}'@'%'")
     try:
-        target = MySQLTarget(narrow.table, {**login(server), "user": database, "password": "x"})
+        target = MySQLTableTarget(narrow.table, {**login(server), "user": database, "password": "x"})
         with pytest.raises(TargetSchemaError) as found:
             apply_changes(target, KEYS)(wide())
         assert found.value.remedy is not None
@@ -341,7 +340,7 @@ def test_without_the_right_to_alter_it_is_said_what_to_run(server: Any, narrow: 
     assert set(in_server(server, narrow)) == {(1 << 40, "x")}
 
 
-def test_a_loss_is_kept_in_mysql_until_it_is_acknowledged(server: Any, in_mysql: MySQLTarget) -> None:
+def test_a_loss_is_kept_in_mysql_until_it_is_acknowledged(server: Any, in_mysql: MySQLTableTarget) -> None:
     log = FakeBinlog()
     orders = log.table("shop", "orders", "id BIGINT, k VARCHAR(9), a BIGINT, b VARCHAR(9), PRIMARY KEY (id, k)")
     orders.insert({"id": 1, "k": "x"})
@@ -362,7 +361,7 @@ def test_a_loss_is_kept_in_mysql_until_it_is_acknowledged(server: Any, in_mysql:
 @given(st.data())
 @REAL
 def test_the_server_s_table_is_the_table_through_crashes_and_replays(
-    server: Any, database: str, in_mysql: MySQLTarget, data: st.DataObject
+    server: Any, database: str, in_mysql: MySQLTableTarget, data: st.DataObject
 ) -> None:
     server.query(f"DELETE FROM {in_mysql.table}")
     server.query(f"DROP TABLE IF EXISTS {database}.canal_progress")
@@ -384,7 +383,7 @@ def test_generated_columns_are_left_to_the_server(server: Any, database: str) ->
     columns = dict.fromkeys(("id", "a", "b", "c", "d"), pa.int64())
     rows = tell(columns, {"id": 1, "a": 1, "b": 2, "c": 3, "d": 4})
 
-    apply_changes(MySQLTarget(f"{database}.copy", login(server)), ["id"])(rows)
+    apply_changes(MySQLTableTarget(f"{database}.copy", login(server)), ["id"])(rows)
 
     assert list(server.query(f"SELECT id, a, b, c, d FROM {database}.copy")) == [(1, 1, 2, 3, 4)]
 
@@ -395,7 +394,7 @@ def test_large_rows_are_written_in_statements_that_the_server_takes(server: Any,
     columns = {"id": pa.int64(), "a": pa.string()}
     rows = tell(columns, *({"id": number, "a": "'" * size} for number in range(1, 31)))
 
-    apply_changes(MySQLTarget(f"{database}.copy", login(server)), ["id"])(rows)
+    apply_changes(MySQLTableTarget(f"{database}.copy", login(server)), ["id"])(rows)
 
     assert list(server.query(f"SELECT COUNT(*), MIN(LENGTH(a)) FROM {database}.copy")) == [(30, size)]
 
@@ -405,7 +404,7 @@ def test_a_table_without_transactions_is_refused(server: Any, database: str) -> 
     server.query(f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY) ENGINE=MyISAM")
 
     with pytest.raises(TargetSchemaError, match="no transactions"):
-        apply_changes(MySQLTarget(f"{database}.copy", login(server)), ["id"])(tell({"id": pa.int64()}, {"id": 1}))
+        apply_changes(MySQLTableTarget(f"{database}.copy", login(server)), ["id"])(tell({"id": pa.int64()}, {"id": 1}))
 
 
 def test_a_column_whose_name_differs_in_case_is_refused(lake: Lake) -> None:
@@ -422,7 +421,7 @@ def test_only_rows_that_change_are_read_of_a_delta_table(tmp_path: Path, monkeyp
     """Partial images of the first and the last row do not bring all between into memory."""
     from deltalake import DeltaTable
 
-    target = DeltaTarget(str(tmp_path / "delta"))
+    target = DeltaTableTarget(str(tmp_path / "delta"))
     rows = [{"id": number, "k": "x", "a": number, "b": None} for number in range(1, 1001)]
     apply_changes(target, KEYS)(table([change("I", 1, row["id"], row) for row in rows]))
     counts = []
@@ -442,7 +441,7 @@ def test_only_rows_that_change_are_read_of_a_delta_table(tmp_path: Path, monkeyp
 def test_a_delta_table_knows_its_source_behind_many_commits_of_others(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
-    target = DeltaTarget(str(tmp_path / "delta"))
+    target = DeltaTableTarget(str(tmp_path / "delta"))
     fn = apply_changes(target, ["id"])
     batch = canal.spark.Batch(1, "a.b", ("a.b",), Position(), Position(source="one"), (1, 0), (1, 0))
     fn(tell({"id": pa.int64()}, {"id": 1}), batch)
@@ -460,7 +459,7 @@ def test_a_delta_table_that_was_restored_is_refused(tmp_path: Path) -> None:
     """Rows would be gone that its progress says it has."""
     from deltalake import DeltaTable
 
-    target = DeltaTarget(str(tmp_path / "orders"))
+    target = DeltaTableTarget(str(tmp_path / "orders"))
     for changes in (first_changes(), more_changes()):
         apply_changes(target, KEYS)(changes)
     table = DeltaTable(target.path)
@@ -472,7 +471,7 @@ def test_a_delta_table_that_was_restored_is_refused(tmp_path: Path) -> None:
     apply_changes(target, KEYS, stream="anew")(more_changes())
 
 
-def test_a_snapshot_over_rows_that_nobody_knows_is_refused(lake: Lake, server: Any, in_mysql: MySQLTarget) -> None:
+def test_a_snapshot_over_rows_that_nobody_knows_is_refused(lake: Lake, server: Any, in_mysql: MySQLTableTarget) -> None:
     """A table that another stream has made, or the user; one without rows is taken."""
     rows = [{"id": number, "k": "x", "a": 1, "b": None} for number in (1, 2)]
     made = lake.make()
@@ -573,17 +572,17 @@ def test_a_lake_table_has_each_change_once(lake: Lake, data: st.DataObject) -> N
 @given(st.data())
 @REAL
 def test_parquet_files_have_each_change_once(tmp_path: Path, data: st.DataObject) -> None:
-    target = ParquetTarget(str(tmp_path / f"bronze{next(_numbers)}"))
+    target = ParquetTableTarget(str(tmp_path / f"bronze{next(_numbers)}"))
 
     append(data, target, data.draw(histories(numbered=True)), lambda: counted(read_parquet(target)))
 
 
-def read_parquet(target: ParquetTarget) -> pa.Table | None:
+def read_parquet(target: ParquetTableTarget) -> pa.Table | None:
     return pq.read_table(target.path) if list(Path(target.path).glob("*.parquet")) else None
 
 
 def test_what_parquet_files_cannot_be_is_no_error_that_a_restart_mends(tmp_path: Path) -> None:
-    target = ParquetTarget(str(tmp_path / "changes"))
+    target = ParquetTableTarget(str(tmp_path / "changes"))
     apply_changes(target, None)(first_changes())
     with pytest.raises(ConfigError, match="named by letters"):
         apply_changes(target, None, stream="shop.orders")(first_changes())
@@ -593,7 +592,7 @@ def test_what_parquet_files_cannot_be_is_no_error_that_a_restart_mends(tmp_path:
 
 
 def test_a_late_writer_of_parquet_files_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    target = ParquetTarget(str(tmp_path))
+    target = ParquetTableTarget(str(tmp_path))
     apply_changes(target, None)(first_changes())
     late = FaultyTarget(target, "between")
 
@@ -606,14 +605,14 @@ def test_a_late_writer_of_parquet_files_is_refused_and_leaves_nothing(tmp_path: 
 
 
 def test_a_numbered_snapshot_is_appended_once_and_one_in_chunks_is_refused(tmp_path: Path) -> None:
-    target = ParquetTarget(str(tmp_path))
+    target = ParquetTableTarget(str(tmp_path))
     rows = [change("r", 1, number - (1 << 62), {"id": number, "k": "x", "a": 1, "b": None}) for number in range(5)]
     streamed = [change("I", 1, 0, {"id": 9, "k": "x", "a": 1, "b": None})]
 
     for part in (rows[:2], rows[:2], rows[1:4], rows[3:] + streamed, rows, streamed):
         apply_changes(target, None)(table(part))
     with pytest.raises(UnfitChangeError, match="several moments"):
-        apply_changes(ParquetTarget(str(tmp_path / "other")), None)(table([{**rows[0], "_ord": -1}]))
+        apply_changes(ParquetTableTarget(str(tmp_path / "other")), None)(table([{**rows[0], "_ord": -1}]))
 
     assert sorted(read_parquet(target)["id"].to_pylist()) == [0, 1, 2, 3, 4, 9]
 
@@ -655,7 +654,7 @@ def test_every_type_arrives_at_another_table_as_the_server_has_it(server: Any, d
     config = canal.InstanceConfig(
         destination="copy", source=canal.MySQLSource(**login(server)), filter=rf"{database}\.source", start="latest"
     )
-    target = MySQLTarget(f"{database}.copy", login(server))
+    target = MySQLTableTarget(f"{database}.copy", login(server))
     stop = threading.Event()
     with canal.Instance(config) as instance, server.connect() as connection, connection.cursor() as cursor:
         instance.subscribe()
@@ -682,7 +681,7 @@ def test_every_type_arrives_at_another_table_as_the_server_has_it(server: Any, d
     assert checks[0] == checks[1]
 
 
-def test_what_the_server_would_cut_or_round_is_an_error(server: Any, in_mysql: MySQLTarget) -> None:
+def test_what_the_server_would_cut_or_round_is_an_error(server: Any, in_mysql: MySQLTableTarget) -> None:
     server.query(f"ALTER TABLE {in_mysql.table} MODIFY b VARCHAR(1)")
     fn = apply_changes(in_mysql, KEYS)
 

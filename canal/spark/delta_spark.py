@@ -57,8 +57,8 @@ def _delta(spark: Any) -> Any:
     if found is None or "isDeltaTable" not in dir(found):
         raise ConfigError(
             "Delta's jars are not on the class path of this Spark session",
-            remedy="Start it with spark.jars.packages=io.delta:delta-spark_… of a release for this Spark, or use DeltaTarget, "
-            "which needs no jars.",
+            remedy="Start it with spark.jars.packages=io.delta:delta-spark_… of a release for this Spark, or use "
+            "canal.targets.DeltaTarget, which needs no jars.",
         )
     return found
 
