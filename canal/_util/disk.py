@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import tempfile
 from pathlib import Path
+
+from canal.errors import ConfigError
 
 
 def make_folder(path: Path) -> None:
@@ -35,3 +39,27 @@ def private(path: str | os.PathLike[str], flags: int) -> int:
         with contextlib.suppress(PermissionError):  # another user's, who lets us write
             os.fchmod(file, 0o600)
     return file
+
+
+def own_folder(root: str | None, name: str) -> Path:
+    """Return an existing directory: ``root``, or one of this user alone in the system's temporary directory.
+
+    Raises:
+        OSError: the directory cannot be made.
+        ConfigError: other users could write to the directory.
+    """
+    parent = Path(root).absolute() if root else Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
+    make_folder(parent)
+    if not root:
+        _check_own(parent)
+    return parent
+
+
+def _check_own(parent: Path) -> None:
+    """Raise ConfigError if other users could write there: the name can be guessed."""
+    status = parent.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise ConfigError(
+            f"the spool's directory {parent} is not this user's alone",
+            remedy="Find out who made it and remove it, or set spoolDir.",
+        )

@@ -33,7 +33,7 @@ from canal.targets.tables import Progress, TableTarget, TableWork
 from canal.targets.tables.outcome import common, fit, outcome, where, wider
 from canal.targets.tables.upkeep import Maintained, Upkeep
 
-log = logging.getLogger("canal.spark")
+log = logging.getLogger("canal.pipe")
 
 #: The columns of a one-table stream beside the table's own (and ``_extra``, which is kept as one of them).
 META: Final = ("_op", "_txn", "_ord", "_ts", "_gtid", "_before", "_absent", "_exact")

@@ -17,7 +17,7 @@ from canal.pipes.apply import ApplyChanges, PlainBatch
 from canal.snapshot.chunks import Pace, plan, read_chunk, read_table
 from canal.snapshot.copies import copying
 
-log = logging.getLogger("canal.spark")
+log = logging.getLogger("canal.pipe")
 
 
 def copy_table(

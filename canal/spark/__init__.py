@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from canal._util.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from canal.pipes.batches import Batch
     from canal.pipes.copy_table import copy_table
     from canal.spark.apply import apply_changes
-    from canal.spark.batches import Batch, foreach_batch
+    from canal.spark.batches import foreach_batch
     from canal.spark.delta_spark import DeltaSparkTarget
     from canal.spark.listener import QueryListener
     from canal.spark.session import configure
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Batch": "batches",
+    "Batch": "canal.pipes.batches",
     "DeltaSparkTarget": "delta_spark",
     "QueryListener": "listener",
     "apply_changes": "apply",

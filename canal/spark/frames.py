@@ -8,9 +8,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from canal.errors import ConfigError
-from canal.spark.types import spark_struct
 
 _PIECE: Final = 4 << 20  # bytes of Arrow that one row carries to Spark 3.5, about
+
+
+def spark_struct(schema: pa.Schema) -> Any:
+    """Return Spark's type for the rows of an Arrow table."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def check_version(spark: Any) -> None:

@@ -14,11 +14,11 @@ import attrs
 
 from canal.errors import CanalError, ConfigError
 from canal.filter import TableFilter
+from canal.instance.sharing.client import SharedSource
 from canal.parse.source.files import LocalBinlogSource
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Source
 from canal.position import Position
-from canal.spark.sharing.client import SharedSource
 
 _FILE_POSITION: Final = re.compile(r"(.+\.\d+):(\d+)")
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}

@@ -20,18 +20,18 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from canal.errors import ConfigError
 from canal.formats.change_table import Shape, pack_txn
+from canal.formats.envelope import Envelope
 from canal.model import Entry
 from canal.parse.source.mysql import MySQLSource, another
 from canal.snapshot.chunks import SnapshotPart, SnapshotRows, read_chunk
 from canal.spark.options import Options
-from canal.spark.segments import read_entries
 from canal.spark.stream.filters import Condition, conditions_of
 from canal.spark.stream.offsets import INITIAL
 from canal.spark.stream.runner import Runner, snapshot_parts, snapshot_plan
-from canal.spark.stream.spool import Piece, piece_source
 from canal.spark.stream.stretch import Stretch, plan, read_stretch
 from canal.spark.stream.watch import Watch
-from canal.spark.types import Envelope
+from canal.spool.segments import read_entries
+from canal.spool.spool import Piece, piece_source
 
 _BATCH_BYTES = 16 << 20
 _is_spared = False

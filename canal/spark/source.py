@@ -23,18 +23,19 @@ except ModuleNotFoundError as error:
 from pyspark.sql.types import StructType
 
 from canal.formats.change_table import Shape
+from canal.formats.envelope import Envelope
 from canal.parse.source.mysql import MySQLSource, another
 from canal.parse.source.protocol import FullConnection, complete
 from canal.position import Position
 from canal.schema import TableSchema
 from canal.snapshot.chunks import read_table
 from canal.snapshot.session import NO_TABLE
+from canal.spark.frames import spark_struct
 from canal.spark.options import Options, parse_options
 from canal.spark.readers import CanalReader, CanalStreamReader, FilteredReader
 from canal.spark.stream.filters import are_handed
 from canal.spark.stream.shared_instance import attach
 from canal.spark.stream.stretch import open_instance
-from canal.spark.types import Envelope, spark_struct
 
 
 class CanalSource(DataSource):

@@ -73,7 +73,7 @@ def keep_position(directory: Path) -> None:
 
 def keep_entries(directory: Path) -> Any:
     pytest.importorskip("pyarrow")
-    from canal.spark.stream.spool import Spool
+    from canal.spool.spool import Spool
 
     spool = Spool(str(directory))
     add_entry(spool)
@@ -170,7 +170,7 @@ def test_the_rows_of_a_snapshot_are_not_written_behind_a_symbolic_link(tmp_path:
 
 def test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    from canal.spark.stream.spool import Spool
+    from canal.spool.spool import Spool
 
     victim = tmp_path / "victim"
     victim.write_text("mine")

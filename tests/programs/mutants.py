@@ -664,26 +664,26 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- Spark ---------------------------------------------------------------------------------------------------------
     _mutant(
-        "a record of the spool is believed unproved", "spark/segments.py", "if zlib.crc32(body, kind) != checksum:",
-        "if False:", "spark/test_segments.py::test_every_changed_byte_is_an_error", is_quick=True,
+        "a record of the spool is believed unproved", "spool/segments.py", "if zlib.crc32(body, kind) != checksum:",
+        "if False:", "spool/test_segments.py::test_every_changed_byte_is_an_error", is_quick=True,
     ),
     _mutant(
         "an offset is ahead of the spool", "spark/stream/tail.py", "        self._spool.flush()", "        pass",
         "spark/stream/test_queries.py::test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again",
     ),
     _mutant(
-        "a segment that a batch still needs is written over", "spark/stream/spool.py", "if number < before]",
-        "if number <= before]", "spark/test_segments.py::test_segments_that_are_done_with_are_written_over",
+        "a segment that a batch still needs is written over", "spool/spool.py", "if number < before]",
+        "if number <= before]", "spool/test_segments.py::test_segments_that_are_done_with_are_written_over",
     ),
     _mutant(
         "changes are applied again", "pipes/apply.py", 'pc.greater(rows["_ord"], old.ord))\n    return',
         'pc.greater_equal(rows["_ord"], old.ord))\n    return',
-        "spark/test_apply.py::test_a_batch_that_was_applied_is_not_written_again",
+        "pipes/test_apply.py::test_a_batch_that_was_applied_is_not_written_again",
     ),
     _mutant(
-        "a batch is acked before it is done", "spark/batches.py", "                loop.call(message",
-        "                instance.ack(message.id, client_id=client_id)\n                loop.call(message",
-        "spark/test_batches.py::test_a_batch_whose_function_raises_is_rolled_back_and_comes_again",
+        "a batch is acked before it is done", "pipes/batches.py", "            loop.call(message",
+        "            instance.ack(message.id, client_id=client_id)\n            loop.call(message",
+        "pipes/test_batches.py::test_a_batch_whose_function_raises_is_rolled_back_and_comes_again",
     ),
     _mutant(
         "a log that was begun anew goes on in the same order", "spark/stream/watch.py",
@@ -697,7 +697,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a target's collation says which row it is", "targets/tables/mysql.py",
         'if column.charset not in (None, "binary")}', "if False}",
-        "spark/apply/test_targets.py::test_a_key_is_the_text_itself_and_not_what_a_collation_makes_of_it",
+        "targets/tables/test_targets.py::test_a_key_is_the_text_itself_and_not_what_a_collation_makes_of_it",
     ),
     _mutant(
         "a TRUNCATE is passed over", "changes/unlogged.py",
@@ -773,7 +773,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "return super().formatMessage(record)", "cli/test_main.py::test_what_is_logged_is_shown_too_and_forges_no_line",
     ),
     _mutant(
-        "a segment of the spool is written behind a link", "spark/stream/spool.py",
+        "a segment of the spool is written behind a link", "spool/spool.py",
         '"r+b" if path.exists() else "wb", _WRITE_BYTES, opener=private)',
         '"r+b" if path.exists() else "wb", _WRITE_BYTES)',
         "meta/test_private_files.py::test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link",

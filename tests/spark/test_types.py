@@ -15,12 +15,12 @@ import pytest
 
 from canal.errors import ConfigError, SchemaError, UnsupportedError
 from canal.formats.change_table import Shape, pack_txn
+from canal.formats.envelope import Envelope, RowJson
 from canal.formats.spark_types import spark_arrow_type
 from canal.parse.schema.texts import tables_from_mapping
 from canal.rows.values import ABSENT, InvalidText, JsonDiff, PartialJson, ZeroDate
 from canal.schema import TableSchema, column_from_text
-from canal.spark.envelope import RowJson
-from canal.spark.types import Envelope, spark_struct
+from canal.spark.frames import spark_struct
 from canal.testing import FakeBinlog
 from tests.programs.types_table import EXAMPLES, Example, spark_type
 from tests.support.parsing import decoded

@@ -21,8 +21,9 @@ from pyspark.sql.functions import expr, from_json
 from pyspark.sql.types import DayTimeIntervalType, StringType, StructType
 
 from canal.formats.change_table import Shape
+from canal.formats.envelope import Envelope
 from canal.schema import column_from_text
-from canal.spark.types import Envelope, spark_struct
+from canal.spark.frames import spark_struct
 from canal.testing.servers import ThrowawayServer
 from tests.programs.types_table import EXAMPLES
 from tests.support.fix_spark import WORKER_ZONE

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 import canal
 from canal.formats.change_table import Shape
+from canal.formats.envelope import Envelope
 from canal.snapshot.chunks import SnapshotPlan, plan, read_chunk, read_table
-from canal.spark.types import Envelope
 from canal.testing.servers import ThrowawayServer
 from tests.support.live import source
 from tests.support.oracle_tables import Table

@@ -24,14 +24,14 @@ from canal.position import Position, journal_key
 from canal.snapshot.chunks import Pace, SnapshotPart, SnapshotPlan, SnapshotRows, plan_again, read_chunk
 from canal.snapshot.chunks import plan as plan_snapshot
 from canal.snapshot.files import SnapshotFiles, keep, remove
+from canal.snapshot.kept_plans import forget, whole
+from canal.snapshot.kept_plans import keep as keep_plan
 from canal.spark.options import Options
-from canal.spark.stream.kept_plans import forget, whole
-from canal.spark.stream.kept_plans import keep as keep_plan
 from canal.spark.stream.offsets import VERSION, Offset
-from canal.spark.stream.spool import Piece, Spool
 from canal.spark.stream.stretch import Stretch, beginning, plan, read_stretch, renames, tells_columns, wait_for_end
 from canal.spark.stream.tail import SEGMENT_BYTES, Tail
 from canal.spark.stream.watch import Watch
+from canal.spool.spool import Piece, Spool
 
 log = logging.getLogger("canal.spark")
 

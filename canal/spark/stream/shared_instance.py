@@ -15,12 +15,12 @@ from canal.errors import ConfigError, ConnectionLostError, CursorError, StateErr
 from canal.filter import TableFilter, split_patterns
 from canal.formats.message import Message
 from canal.instance.instance import Instance
+from canal.instance.sharing.client import Remote, SharedSource
+from canal.instance.sharing.wire import decode_source, end_at
 from canal.model import Entry
 from canal.parse.source.mysql import another
 from canal.position import Position, journal_key
 from canal.spark.options import Options
-from canal.spark.sharing.client import Remote, SharedSource
-from canal.spark.sharing.wire import decode_source, end_at
 from canal.spark.stream.stretch import Stretch, Until, open_instance, plan, within
 
 _GET: Final = 4096  # row changes of one get

@@ -20,6 +20,7 @@ from canal.errors import ConnectionLostError, LostReason, PositionLostError
 from canal.formats.message import Message
 from canal.gtid import parse_gtid_set
 from canal.instance.instance import Instance
+from canal.instance.sharing.client import SharedSource
 from canal.model import Entry, Transaction
 from canal.parse.log.scan import TransactionScan
 from canal.parse.parser import BinlogParser, parser_teller
@@ -28,7 +29,6 @@ from canal.parse.source.mysql import another
 from canal.parse.source.protocol import FullConnection, Source, complete
 from canal.position import Position, journal_key
 from canal.spark.options import Options
-from canal.spark.sharing.client import SharedSource
 from canal.spark.stream.watch import Epochs, Watch
 
 _GET: Final = 16384  # row changes of one get

@@ -23,9 +23,9 @@ from canal.position import Position
 from canal.spark.options import Options
 from canal.spark.stream.offsets import Offset
 from canal.spark.stream.shared_instance import SharedInstance
-from canal.spark.stream.spool import Piece, Spool
 from canal.spark.stream.stretch import Stretch, Until, is_before_told, messages, open_instance, within
 from canal.spark.stream.watch import Epochs, Watch
+from canal.spool.spool import Piece, Spool
 
 _GRAIN_ROWS, _GRAIN_BYTES = 1000, 64 << 10  # how near two marks may lie that nobody asked for
 #: A batch that is smaller is let grow while as many bytes come in as many seconds, for so many seconds at most: about what a

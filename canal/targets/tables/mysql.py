@@ -24,7 +24,7 @@ from canal.schema import ColumnSchema
 from canal.targets.tables import Progress
 from canal.targets.tables.mysql_types import is_changed, redefined, wider_type
 
-log = logging.getLogger("canal.spark")
+log = logging.getLogger("canal.pipe")
 
 _SLICE: Final = 500
 #: Bytes of a number, a date or a separator in a statement, at most.

@@ -31,11 +31,11 @@ from canal.errors import (
     UnknownDestinationError,
 )
 from canal.ha import Role
+from canal.instance.sharing import addresses
+from canal.instance.sharing.addresses import look_up, path_of
+from canal.instance.sharing.client import Remote
 from canal.spark.options import parse_options
-from canal.spark.sharing import addresses
-from canal.spark.sharing.addresses import look_up, path_of
-from canal.spark.sharing.client import Remote
-from canal.spark.sharing.server import _served
+from canal.spark.sharing import _served
 from canal.spark.stream.shared_instance import attach
 from tests.support.driver import WAIT, Driver
 from tests.support.engine import Engine
@@ -211,8 +211,8 @@ def test_a_driver_that_does_not_answer_is_an_error_that_a_restart_may_mend(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        monkeypatch.setattr("canal.spark.sharing.client.look_up", lambda name: {**look_up(name), "port": port})
-        monkeypatch.setattr("canal.spark.sharing.wire._LOGIN", 0.1)
+        monkeypatch.setattr("canal.instance.sharing.client.look_up", lambda name: {**look_up(name), "port": port})
+        monkeypatch.setattr("canal.instance.sharing.wire._LOGIN", 0.1)
         with pytest.raises(ConnectionLostError, match="does not answer"):
             Remote(driver.name)
 
@@ -310,7 +310,7 @@ def test_who_does_not_know_the_key_is_refused(driver: Driver, caplog: pytest.Log
 
 def test_what_answers_without_the_key_is_not_believed(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     found = look_up(driver.name)
-    monkeypatch.setattr("canal.spark.sharing.client.look_up", lambda name: {**found, "key": "00" * 32})
+    monkeypatch.setattr("canal.instance.sharing.client.look_up", lambda name: {**found, "key": "00" * 32})
     with pytest.raises(UnknownDestinationError, match="is not process"):
         Remote(driver.name)
 
@@ -318,7 +318,7 @@ def test_what_answers_without_the_key_is_not_believed(driver: Driver, monkeypatc
 def test_a_file_of_a_process_that_has_ended_is_told_and_replaced(driver: Driver) -> None:
     name = f"{driver.name} left"
     code = f"""
-        import os, canal.spark.sharing.addresses as addresses
+        import os, canal.instance.sharing.addresses as addresses
         file = addresses.publish({name!r}, {{"v": 1, "pid": os.getpid(), "host": "127.0.0.1", "port": 1, "key": "00"}})
         os._exit(1)
     """
@@ -345,7 +345,7 @@ def test_a_file_that_is_left_is_replaced_while_somebody_looks_it_up(driver: Driv
 
 def test_a_name_of_another_process_is_taken(driver: Driver) -> None:
     code = f"""
-        import canal.spark.sharing.addresses as addresses
+        import canal.instance.sharing.addresses as addresses
         try:
             addresses.publish({driver.name!r}, {{}})
         except addresses.StateError as error:

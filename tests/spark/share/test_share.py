@@ -15,7 +15,7 @@ from canal.errors import (
     PositionLostError,
 )
 from canal.position import Position
-from canal.spark.sharing.server import _served
+from canal.spark.sharing import _served
 from tests.support.driver import WAIT, Driver
 from tests.support.engine import Engine
 from tests.support.shop import Shop, rename, seen, told

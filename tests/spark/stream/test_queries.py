@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from canal.errors import PositionLostError, UnloggedChangeError
 from canal.spark.source import CanalSource
-from canal.spark.stream.spool import Piece
 from canal.spark.stream.stretch import Stretch
+from canal.spool.spool import Piece
 from tests.support.engine import PATIENCE, Engine, OlderEngine
 from tests.support.shop import Shop, both, seen
 
@@ -227,9 +227,9 @@ def test_a_batch_is_cut_into_few_pieces_which_are_all_of_it(
     shop: Shop, query: Callable[..., Engine], monkeypatch: pytest.MonkeyPatch, count: int, pieces: int
 ) -> None:
     """About four, unless they were too small or too large."""
-    monkeypatch.setattr("canal.spark.stream.spool._CUT_BYTES", 1)
-    monkeypatch.setattr("canal.spark.stream.spool._LEAST_PIECE", 4 << 10)
-    monkeypatch.setattr("canal.spark.stream.spool._MOST_PIECE", 16 << 10)
+    monkeypatch.setattr("canal.spool.spool._CUT_BYTES", 1)
+    monkeypatch.setattr("canal.spool.spool._LEAST_PIECE", 4 << 10)
+    monkeypatch.setattr("canal.spool.spool._MOST_PIECE", 16 << 10)
     with query() as engine:
         engine.start()
         engine.step()

@@ -104,7 +104,7 @@ def test_a_full_disk_ends_the_query_with_what_to_do(
     with query() as engine:
         engine.start()
         engine.step()
-        monkeypatch.setattr("canal.spark.segments.SegmentWriter._write", full)
+        monkeypatch.setattr("canal.spool.segments.SegmentWriter._write", full)
         shop.insert(1)
         with pytest.raises(StoreError, match="No space left.*spoolDir"):
             engine.until(1)

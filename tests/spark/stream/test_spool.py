@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from canal.errors import ConfigError
-from canal.spark.stream.spool import Spool
+from canal.spool.spool import Spool
 from tests.support.engine import Engine
 from tests.support.shop import Shop
 

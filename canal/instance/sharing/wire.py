@@ -26,7 +26,7 @@ from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Source
 from canal.position import TAIL_BYTES, Position, PreparedXa
 from canal.schema import TableSchema
-from canal.spark.segments import (
+from canal.spool.segments import (
     HEADER,
     ROWS,
     TABLE,

@@ -14,9 +14,9 @@ from canal.errors import ChecksumError, DecodeError, SourceError, TruncatedError
 from canal.model import Entry, EntryType, TableMap
 from canal.rows.decoder import RowDecoder
 from canal.schema import ColumnSchema, TableSchema
-from canal.spark import segments
-from canal.spark.segments import HEADER, SegmentWriter, check_header, read_entries, table_record, tables_of
-from canal.spark.stream.spool import Piece, Spool, _parts, piece_source
+from canal.spool import segments
+from canal.spool.segments import HEADER, SegmentWriter, check_header, read_entries, table_record, tables_of
+from canal.spool.spool import Piece, Spool, _parts, piece_source
 from canal.testing import FakeBinlog
 
 

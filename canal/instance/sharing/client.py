@@ -12,11 +12,11 @@ from typing import Any, Final, Self
 import attrs
 
 from canal.errors import ConfigError, ConnectionLostError
+from canal.instance.sharing.addresses import look_up, unknown
+from canal.instance.sharing.wire import Channel, EntryReader, decode_error, decode_table
 from canal.model import Entry
 from canal.position import Position
 from canal.schema import TableSchema
-from canal.spark.sharing.addresses import look_up, unknown
-from canal.spark.sharing.wire import Channel, EntryReader, decode_error, decode_table
 
 _SLOW: Final = 120.0  # seconds that the driver may take for an answer, beyond those that it is given
 

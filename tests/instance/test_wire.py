@@ -9,10 +9,7 @@ import pytest
 
 from canal import Instance, InstanceConfig, LocalBinlogSource, MySQLSource
 from canal.errors import BatchError, CanalError, ChecksumError, DecodeError, TruncatedError
-from canal.model import Entry, EntryType
-from canal.parse.source.files import LocalBinlogConnection
-from canal.position import Position, PreparedXa
-from canal.spark.sharing.wire import (
+from canal.instance.sharing.wire import (
     EntryReader,
     EntryWriter,
     decode_error,
@@ -21,6 +18,9 @@ from canal.spark.sharing.wire import (
     encode_source,
     end_at,
 )
+from canal.model import Entry, EntryType
+from canal.parse.source.files import LocalBinlogConnection
+from canal.position import Position, PreparedXa
 from canal.testing import FakeBinlog
 
 
@@ -70,7 +70,7 @@ def test_entries_are_the_same_at_the_other_end(flavor: str, gtids: bool, size: i
 
 
 def test_tables_are_told_anew_in_a_new_segment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("canal.spark.sharing.wire._SEGMENT_BYTES", 1)
+    monkeypatch.setattr("canal.instance.sharing.wire._SEGMENT_BYTES", 1)
     test_entries_are_the_same_at_the_other_end("mysql", True, 7)
 
 

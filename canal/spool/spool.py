@@ -20,11 +20,10 @@ from typing import BinaryIO, Final
 
 import attrs
 
-from canal._util.disk import private
+from canal._util.disk import own_folder, private
 from canal.errors import ConfigError, SourceError, TruncatedError
 from canal.model import Entry
-from canal.spark.folders import own_folder
-from canal.spark.segments import HEADER, SegmentWriter, check_header, table_record, tables_of
+from canal.spool.segments import HEADER, SegmentWriter, check_header, table_record, tables_of
 
 #: Seconds that a spool of another machine is left alone since its process has last said that it lives.
 _OLD: Final = 86400.0

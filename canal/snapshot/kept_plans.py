@@ -15,10 +15,9 @@ from typing import Final
 
 import attrs
 
-from canal._util.disk import private
+from canal._util.disk import own_folder, private
 from canal.errors import CursorError, SourceError, StoreError
 from canal.snapshot.chunks import SnapshotPlan
-from canal.spark.folders import own_folder
 
 log = logging.getLogger("canal.spark")
 

@@ -23,10 +23,10 @@ from canal.config import InstanceConfig
 from canal.errors import CanalError, ConfigError, NotActiveError, StateError
 from canal.ha import Role
 from canal.instance.instance import CLIENT_ID, Instance
+from canal.instance.sharing.addresses import publish, withdraw
+from canal.instance.sharing.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
 from canal.parse.parser import parser_teller
 from canal.position import Position
-from canal.spark.sharing.addresses import publish, withdraw
-from canal.spark.sharing.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
 from canal.zookeeper.session import Fence
 
 log = logging.getLogger("canal.spark")

@@ -1,0 +1,282 @@
+"""Batches of an Instance as Arrow tables, one table of the source each, passed to a function and acked when it returns.
+
+Never keeps a position of its own: the Instance's cursor, and what the function stores in its target, are all there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from canal._util.bounded import Recent
+from canal.changes.alters import altered, types_from_text, types_text
+from canal.changes.reading import is_new
+from canal.changes.unlogged import ALL, altered_by, touched, unlogged
+from canal.errors import CanalError, NotActiveError, UnloggedChangeError
+from canal.formats.change_table import HEAD, Shape, pack_txn
+from canal.formats.message import Message
+from canal.instance.instance import CLIENT_ID, Instance
+from canal.model import Entry, EntryType
+from canal.position import Position, journal_key
+from canal.schema import TableSchema
+
+log = logging.getLogger("canal.pipe")
+
+
+@attrs.frozen
+class Batch:
+    """What ``fn`` is called with: rows of one table out of one message of an Instance."""
+
+    id: int
+    """The message's id; it repeats after a restart."""
+
+    table: str
+    """``schema.table``."""
+
+    tables: tuple[str, ...]
+    """All tables of the message, in the order of their calls."""
+
+    start: Position
+    """What was acked, or in the message was the end, before: the rows begin here or later."""
+
+    end: Position
+    """What comes before is done with this call and those before it; of the last one the end of the message, which is acked."""
+
+    first: tuple[int, int]
+    """(``_txn``, ``_ord``) of the first row. The numbers are those of the log of ``source``."""
+
+    last: tuple[int, int]
+    """(``_txn``, ``_ord``) of the last row."""
+
+    epoch: int = 0
+    """With ``ha``: the number of the turn in which it was handed out."""
+
+    types: str = ""
+    """The declared types of the table's columns, as ``canal.changes.alters.types_text`` gives them."""
+
+    loss: Loss | None = None
+    """Not None: the call has no rows; it tells that rows of the table changed without any in the log."""
+
+    is_copy: bool = False
+    """Whether the rows are existing rows of a table copy."""
+
+    @property
+    def source(self) -> str:
+        """The server whose log it is of."""
+        return self.end.source
+
+
+@attrs.define
+class Loss:
+    """Rows of a table changed, and no row of the log tells which or how: a call of ``fn`` is for that alone."""
+
+    error: UnloggedChangeError
+    """What ``foreach_batch`` raises behind the call, unless it is settled."""
+
+    row: pa.Table
+    """Where it is in the stream: one row with the first five columns of the stream, ``_op`` T."""
+
+    is_settled: bool = False
+    by_types: Callable[[str], str] | None = None
+
+    def told(self, types: str) -> str:
+        """What changed, where the row before had columns of these types (``Batch.types``; "": not known); "" for nothing."""
+        return self.error.message if self.by_types is None or not types else self.by_types(types)
+
+    def settle(self) -> None:
+        """Say that the target is, or is made, what the table is behind it: the loop goes on."""
+        self.is_settled = True
+
+
+def each_batch(
+    instance: Instance,
+    fn: Callable[[Any, Batch], None],
+    *,
+    framed: Callable[[pa.Table], Any] | None = None,
+    client_id: int = CLIENT_ID,
+    batch_size: int = 20_000,
+    timeout: float = 1.0,
+    linger: float = 0.05,
+    keep: bool = False,
+    statements: Callable[[Entry], None] | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Call ``fn(rows, batch)`` for each table of each message. ``canal.spark.foreach_batch`` documents the arguments.
+
+    Args:
+        framed: converts the Arrow table that ``fn`` is called with.
+    """
+    config = instance.config
+    accepts = (lambda schema, table: True) if config is None else config.table_filter().accepts
+    loop = _Loop(fn, framed, statements, keep, accepts)
+    while stop is None or not stop.is_set():
+        is_over = instance._is_over(client_id)  # before the get: what came last goes first
+        message = instance.get_without_ack(batch_size, timeout, linger, client_id=client_id)
+        if not message:
+            if is_over:
+                return
+            continue
+        try:
+            loop.call(message, instance.position(client_id))
+            instance.ack(message.id, client_id=client_id)
+        except NotActiveError as error:
+            log.info("[%s] batch %d is left to another process: %s", instance.destination, message.id, error)
+            _roll_back(instance, message, client_id)
+        except BaseException:
+            _roll_back(instance, message, client_id)
+            raise
+
+
+def _roll_back(instance: Instance, message: Message, client_id: int) -> None:
+    with contextlib.suppress(CanalError):  # it was stopped, or was refused and rolled back already
+        instance.rollback(message.id, client_id=client_id)
+
+
+@attrs.define
+class _Loop:
+    """What the calls for all messages have in common."""
+
+    fn: Callable[[Any, Batch], None]
+    framed: Callable[[pa.Table], Any] | None
+    statements: Callable[[Entry], None] | None
+    keep: bool
+    accepts: Callable[[str, str], bool]
+    shapes: Recent[str, Shape] = attrs.field(factory=Recent)
+    last: Recent[str, TableSchema] = attrs.field(factory=Recent)
+    """Of each table the columns of the last row."""
+
+    def call(self, message: Message, start: Position) -> None:
+        assert message.position is not None
+        tables = tuple(dict.fromkeys(entry.table.schema.name for entry in message.entries if entry.table is not None))
+        for entry, groups, last in _sections(message.entries):
+            end = message.position if last is None else last.position
+            for schema, entries in groups:
+                shape, self.last[schema.name] = self._shape(schema), schema
+                rows = pa.Table.from_batches([shape.batch(entries)])
+                types = types_text(schema.columns)
+                self.fn(
+                    self._frame(rows),
+                    Batch(message.id, schema.name, tables, start, end, *_bounds(rows), message.epoch, types),
+                )
+            if entry is not None and self.statements is not None:
+                self.statements(entry)
+            elif entry is not None:
+                self._tell_losses(entry, Batch(message.id, "", tables, start, end, (0, 0), (0, 0), message.epoch))
+            start = end
+
+    def _shape(self, schema: TableSchema) -> Shape:
+        """Of the first version of the table that came where columns are kept, else of this one."""
+        shape = self.shapes.get(schema.name)
+        if shape is None and self.statements is None and not self.accepts(schema.schema, ""):
+            log.warning(
+                "the Instance's filter passes %s but no statements about its whole database: a DROP DATABASE goes unnoticed; "
+                "let it pass %s\\. too", schema.name, schema.schema,
+            )  # fmt: skip
+        if shape is None or not self.keep and shape.table is not schema:
+            shape = self.shapes[schema.name] = Shape(schema, self.keep)
+        return shape
+
+    def _frame(self, rows: pa.Table) -> Any:
+        return rows if self.framed is None else self.framed(rows)
+
+    def _tell_losses(self, entry: Entry, batch: Batch) -> None:
+        """Tell ``fn`` of each table whose rows a statement changed without any in the log.
+
+        Raises:
+            UnloggedChangeError: it was not settled.
+        """
+        for schema, table in touched(entry, self.accepts, [shape.table for shape in self.shapes.values()]):
+            name = f"{schema}.{table}"
+            what, by_types = unlogged(entry, schema, table) or self._altered(entry, schema, table), None
+            if what is None:
+                what = altered(name, "its columns before that are not known")
+                by_types = partial(_by_types, entry, schema, table)
+            if is_new(entry, schema, table):
+                self.last[name] = TableSchema(schema, table, ())
+            if not what:
+                continue
+            self.last.pop(name, None)
+            row = _position_row(entry)
+            numbers = row["_txn"][0].as_py(), row["_ord"][0].as_py()
+            error = UnloggedChangeError(
+                what, position=f"{entry.transaction.journal}:{entry.offset}",
+                remedy="Bring the target to the state that the table has behind it, and settle it (Batch.loss.settle), or give "
+                "foreach_batch a function statements= that does.",
+            )  # fmt: skip
+            loss = Loss(error, row, by_types=by_types)
+            name = "" if table == ALL else name
+            shape = self.shapes.get(name)
+            rows = (shape.arrow if shape else row.schema).empty_table()
+            try:
+                self.fn(self._frame(rows), attrs.evolve(batch, table=name, first=numbers, last=numbers, loss=loss))
+            except UnloggedChangeError:
+                raise
+            except Exception as failed:
+                raise error from failed
+            if not loss.is_settled:
+                raise error
+
+    def _altered(self, entry: Entry, schema: str, table: str) -> str | None:
+        """What an ALTER may have changed of values; "" for nothing, None where the columns before it are not known here."""
+        known = self.last.get(f"{schema}.{table}")
+        what = altered_by(entry, schema, table, known)
+        return altered(f"{schema}.{table}", "its columns behind that are not known") if what is None and known else what
+
+
+def _by_types(entry: Entry, schema: str, table: str, types: str) -> str:
+    columns = tuple(column for column in types_from_text(types) if column.column_type)
+    what = altered_by(entry, schema, table, TableSchema(schema, table, columns)) if columns else None
+    return altered(f"{schema}.{table}", "its columns before or behind that are not known") if what is None else what
+
+
+def _position_row(entry: Entry) -> pa.Table:
+    """Where a statement stands, as a row of the stream."""
+    transaction = entry.transaction
+    journal, offset = transaction.journal, transaction.offset
+    values = {
+        "_op": "T", "_txn": pack_txn(0, journal, offset), "_ord": entry.first_row, "_ts": entry.timestamp * 1_000_000,
+        "_gtid": transaction.gtid or f"{journal}:{offset}",
+    }  # fmt: skip
+    return pa.table({field.name: pa.array([values[field.name]], field.type) for field in HEAD})
+
+
+def _sections(
+    entries: Sequence[Entry],
+) -> Iterator[tuple[Entry | None, list[tuple[TableSchema, list[Entry]]], Entry | None]]:
+    """Rows by table, up to each statement and that, to a change of a table's columns or of the log, and up to the end.
+
+    Each with its last entry, but for what goes to the end.
+    """
+    groups: dict[str, tuple[TableSchema, list[Entry]]] = {}
+    last: Entry | None = None
+    log: tuple[str, str] | None = None
+    for entry in entries:
+        table = None if entry.table is None else entry.table.schema
+        transaction = entry.transaction
+        is_statement = table is None and entry.entry_type == EntryType.ROWDATA
+        is_cut = is_statement or table is not None and groups.get(table.name, (table,))[0] is not table
+        if last is None or transaction is not last.transaction:
+            before, log = log, (transaction.source, journal_key(transaction.journal)[0])
+            is_cut = is_cut or before not in (None, log)
+        if is_cut:
+            yield entry if is_statement else None, list(groups.values()), last or entry
+            groups = {}
+        if table is not None:
+            groups.setdefault(table.name, (table, []))[1].append(entry)
+        last = entry
+    yield None, list(groups.values()), None
+
+
+def _bounds(rows: pa.Table) -> tuple[tuple[int, int], tuple[int, int]]:
+    order = pc.sort_indices(rows, [("_txn", "ascending"), ("_ord", "ascending")])
+    ends = rows.select(["_txn", "_ord"]).take(order.take(pa.array([0, len(order) - 1])))
+    first, last = zip(*(column.to_pylist() for column in ends.columns))
+    return first, last
