@@ -28,8 +28,8 @@ from canal.formats import gtid_text as gtids
 from canal.formats.change_table import pack_txn
 from canal.gtid import GtidSet, parse_gtid_set
 from canal.position import Position
-from canal.targets.protocol import Target
-from canal.targets.tables import Progress, TableTarget, TableWork
+from canal.targets.protocol import UNKNOWN, Progress, TableProgress, Target
+from canal.targets.tables import TableTarget, TableWork
 from canal.targets.tables.outcome import common, fit, outcome, where, wider
 from canal.targets.tables.upkeep import Maintained, Upkeep
 
@@ -188,7 +188,8 @@ class ApplyChanges:
             rows, replace = self._new(given, work)
             if rows.num_rows:
                 progress = _progress(given, work.progress, batch, told)
-                self._check_types(work, progress)
+                assert progress.table is not None
+                self._check_types(work, progress.table)
                 if self.keys is None:
                     _check_numbered(rows)
                     self._append(work, rows, progress, replace)
@@ -225,8 +226,9 @@ class ApplyChanges:
     def acknowledge(self) -> None:
         """Say that the target is by now what the table was behind the position that an ``UnloggedChangeError`` named: go on."""
         with self._of_table.begin(self.stream, self.keys or ()) as work:
-            if work.progress is not None and work.progress.fault:
-                self._store(work, attrs.evolve(work.progress, fault=""))
+            old = _done(work)
+            if old is not None and old.fault:
+                self._store(work, attrs.evolve(old, fault=""))
 
     def progress(self) -> Progress | None:
         """How far the target is; None: nothing was applied."""
@@ -236,17 +238,18 @@ class ApplyChanges:
     def _end_copy(self) -> None:
         """All rows of a copy are there."""
         with self._of_table.begin(self.stream, self.keys or ()) as work:
-            if work.progress is not None and work.progress.is_copy:
-                self._store(work, attrs.evolve(work.progress, is_copy=False))
+            old = _done(work)
+            if old is not None and old.is_copy:
+                self._store(work, attrs.evolve(old, is_copy=False))
 
     # -- what no row tells ----------------------------------------------------------------------------------------------
 
     def _lose(self, loss: Any, batch: BatchInfo) -> None:
         """Settle a loss that the target is behind already, or that leaves nothing to differ; else store and raise it."""
         with self._of_table.begin(self.stream, self.keys or ()) as work:
-            old = work.progress
+            old = _done(work)
             is_void = old is None and (self.keys is None or work.schema is None or work.is_empty())
-            row = loss.row if is_void else _in_numbers(loss.row, old, batch)
+            row = loss.row if is_void else _in_numbers(loss.row, work.progress, batch)
             if old is not None and row.num_rows:
                 row, _ = self._new(row, work)
             is_behind = not row.num_rows or old is not None and _last(row) <= old.lost
@@ -254,24 +257,25 @@ class ApplyChanges:
             if not what:
                 loss.settle()
                 return
-            progress = attrs.evolve(old or Progress(0, 0), types="", lost=_last(row))
+            progress = attrs.evolve(old or TableProgress(0, 0), types="", lost=_last(row))
             self._refuse(work, progress, f"{what} (at {loss.error.position})")
 
-    def _check_types(self, work: TableWork, progress: Progress) -> None:
+    def _check_types(self, work: TableWork, progress: TableProgress) -> None:
         """Compare the declared types with those of the rows before: a narrower column has other values in rows that are there."""
-        old = work.progress
+        old = _done(work)
         if old is None or progress.snapshot != old.snapshot:
             return
         if what := unfollowed(self._table, types_from_text(old.types), types_from_text(progress.types)):
             where = _where(*progress.last_change)
             self._refuse(work, attrs.evolve(old, types=progress.types), f"{what} (in the batch up to {where})")
 
-    def _refuse(self, work: TableWork, progress: Progress, fault: str) -> None:
+    def _refuse(self, work: TableWork, progress: TableProgress, fault: str) -> None:
         self._store(work, attrs.evolve(progress, fault=fault))
         raise _fault(fault)
 
-    def _store(self, work: TableWork, progress: Progress) -> None:
+    def _store(self, work: TableWork, table: TableProgress) -> None:
         """Write the progress alone."""
+        progress = attrs.evolve(work.progress or Progress(), table=table)
         schema = pa.schema([]) if work.schema is None else work.schema
         nothing = schema.empty_table()
         work.write(nothing, nothing.select(self.keys or ()), progress, added=[], replace=False)
@@ -280,7 +284,7 @@ class ApplyChanges:
 
     def _new(self, rows: pa.Table, work: TableWork) -> tuple[pa.Table, bool]:
         """The rows behind the progress, and whether a snapshot begins that replaces what is there."""
-        old, is_read, replace = work.progress, _is_read(rows), False
+        old, is_read, replace = _done(work), _is_read(rows), False
         begun = set(pc.unique(rows["_txn"].filter(is_read)).to_pylist()) - {old and old.snapshot}
         if old is None:
             return self._first(rows, work) if begun and self.keys is not None else (rows, False)
@@ -294,7 +298,7 @@ class ApplyChanges:
                     remedy="Start the query where it was (without a snapshot), or empty the target together with its progress "
                     "(drop the table); snapshot='replace' empties it by itself when a later snapshot begins.",
                 )
-            old = Progress(min(begun), _BEFORE_ALL - 1, ts=_NO_TIME)
+            old = TableProgress(min(begun), _BEFORE_ALL - 1, ts=_NO_TIME)
             replace = True
         elif old.is_copy and not pc.any(is_read).as_py():
             raise StreamMismatchError(
@@ -332,7 +336,7 @@ class ApplyChanges:
             )
         return rows, True
 
-    def _check_place(self, rows: pa.Table, old: Progress) -> None:
+    def _check_place(self, rows: pa.Table, old: TableProgress) -> None:
         """In one log one transaction is at the place of the last change."""
         is_done = pc.and_(pc.equal(rows["_txn"], old.txn), pc.less_equal(rows["_ord"], old.ord))
         others = rows["_gtid"].filter(pc.and_(is_done, pc.not_equal(rows["_gtid"], old.gtid)))
@@ -344,7 +348,7 @@ class ApplyChanges:
                 "snapshot.",
             )
 
-    def _check_skipped(self, rows: pa.Table, old: Progress, ts: int) -> None:
+    def _check_skipped(self, rows: pa.Table, old: TableProgress, ts: int) -> None:
         """What is left out as applied before cannot be younger than ``ts``, of all that was applied before."""
         if rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > ts:
             raise StreamMismatchError(
@@ -454,6 +458,10 @@ class ApplyChanges:
             log.warning(text, len(pairs), visible(names))
 
 
+def _done(work: TableWork) -> TableProgress | None:
+    return None if work.progress is None else work.progress.table
+
+
 def _narrowed(keys: pa.Table, schema: pa.Schema) -> pa.Table:
     """Of keys those that the columns of ``schema`` can hold, in their types: a target has no others."""
     fields = [schema.field(name) for name in keys.column_names]
@@ -527,13 +535,13 @@ def _since_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
     return (rows.slice(found[-1].as_py() + 1), True) if len(found) else (rows, False)
 
 
-def _behind(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
+def _behind(rows: pa.Table, old: TableProgress) -> pa.ChunkedArray:
     """Whether each row is behind the progress."""
     same = pc.and_(pc.equal(rows["_txn"], old.txn), pc.greater(rows["_ord"], old.ord))
     return pc.or_(pc.greater(rows["_txn"], old.txn), same)
 
 
-def _is_known(rows: pa.Table, old: Progress) -> pa.ChunkedArray:
+def _is_known(rows: pa.Table, old: TableProgress) -> pa.ChunkedArray:
     """Whether each row is of the last batch, by its GTID: Spark gives that again, at another server with other numbers."""
     done = pc.is_in(rows["_gtid"], pa.array(gtids.from_text(old.gtids), pa.string()))
     is_last = pc.is_in(rows["_gtid"], pa.array([old.gtid]))
@@ -554,27 +562,26 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
 
 
-def _progress(rows: pa.Table, old: Progress | None, batch: BatchInfo, told: pa.ChunkedArray) -> Progress:
-    """The progress when ``rows`` are applied; ``told`` are the GTIDs of the batch up to their end."""
+def _progress(rows: pa.Table, before: Progress | None, batch: BatchInfo, told: pa.ChunkedArray) -> Progress:
+    """Return the progress when ``rows`` are applied; ``told`` are the GTIDs of the batch up to their end."""
     is_read = _is_read(rows)
     young = pc.max(_micros(rows["_ts"])).as_py()
     begun = pc.max(rows["_txn"].filter(is_read)).as_py()
-    old = old or Progress(0, 0)
-    source, end = batch.source, batch.end
+    old = (before or Progress()).table or TableProgress(0, 0)
     txn, ord = _last(rows)
-    return Progress(
+    table = TableProgress(
         txn,
         ord,
         ts=max(young or 0, old.ts),
         snapshot=old.snapshot if begun is None else begun,
-        source=source,
-        position="" if end is None else end.to_text(),
+        server=batch.source,
         gtid=rows["_gtid"].filter(_is_at(rows, txn, ord))[0].as_py() or "",
-        gtids="" if source else gtids.to_text(told),
+        gtids="" if batch.source else gtids.to_text(told),
         types=batch.types or (old.types if begun is None else ""),
         lost=old.lost,
         is_copy=batch.is_copy,
     )
+    return attrs.evolve(before or Progress(), position=batch.end or UNKNOWN, table=table)
 
 
 def _fault(text: str) -> UnloggedChangeError:
@@ -585,16 +592,18 @@ def _fault(text: str) -> UnloggedChangeError:
     )
 
 
-def _in_numbers(rows: pa.Table, old: Progress | None, batch: BatchInfo) -> pa.Table:
-    """In a loop without a query nobody but the target keeps the epoch: it rises here when the source is another one."""
-    source = batch.source
-    if old is not None and bool(source) != bool(old.source) and not pc.any(_is_read(rows)).as_py():
-        _check_log(rows, old, batch)
-    if old is None or not source:
+def _in_numbers(rows: pa.Table, before: Progress | None, batch: BatchInfo) -> pa.Table:
+    """In a loop without a query only the target stores the epoch: it rises here when the source is another one."""
+    source, old = batch.source, None if before is None else before.table
+    if before is None or old is None:
+        return rows
+    if bool(source) != bool(old.server) and not pc.any(_is_read(rows)).as_py():
+        _check_log(rows, old, before.position, batch)
+    if not source:
         return rows
     epoch = old.txn >> _EPOCH_SHIFT
-    if old.source and source != old.source:
-        rows = _not_done(rows, old, batch.start)
+    if old.server and source != old.server:
+        rows = _not_done(rows, before.position, batch.start)
         epoch += 1
     if epoch >= _EPOCHS:
         raise StreamMismatchError(
@@ -605,11 +614,11 @@ def _in_numbers(rows: pa.Table, old: Progress | None, batch: BatchInfo) -> pa.Ta
     return rows.set_column(rows.column_names.index("_txn"), "_txn", txn)
 
 
-def _check_log(rows: pa.Table, old: Progress, batch: BatchInfo) -> None:
+def _check_log(rows: pa.Table, old: TableProgress, position: Position, batch: BatchInfo) -> None:
     """Where a loop goes on for a query, or the other way round, GTIDs tell whether the numbers of both are of one log."""
     last, is_one = old.txn, True
-    if old.position:
-        done = Position.from_text(old.position).gtid_set
+    if position != UNKNOWN:
+        done = position.gtid_set
         if done:
             held = [gtid for gtid in pc.unique(rows["_gtid"]).to_pylist() if _holds(done, gtid)]
             is_new = pc.invert(pc.is_in(rows["_gtid"], pa.array(held, pa.string())))
@@ -617,10 +626,10 @@ def _check_log(rows: pa.Table, old: Progress, batch: BatchInfo) -> None:
             is_one = not pc.any(differs).as_py()
     elif batch.source and old.gtid in gtids.from_text(old.gtids):
         last &= (1 << _EPOCH_SHIFT) - 1
-        for position in (batch.start, batch.end):
-            if position is not None and position.journal and position.gtid:
-                is_behind = pack_txn(0, position.journal, position.offset) > last
-                is_one = is_one and is_behind == _holds(position.gtid_set, old.gtid)
+        for end in (batch.start, batch.end):
+            if end is not None and end.journal and end.gtid:
+                is_behind = pack_txn(0, end.journal, end.offset) > last
+                is_one = is_one and is_behind == _holds(end.gtid_set, old.gtid)
     same = rows["_txn"].filter(pc.is_in(rows["_gtid"], pa.array([old.gtid])))
     if not is_one or pc.any(pc.not_equal(same, last)).as_py():
         raise StreamMismatchError(
@@ -631,10 +640,9 @@ def _check_log(rows: pa.Table, old: Progress, batch: BatchInfo) -> None:
         )
 
 
-def _not_done(rows: pa.Table, old: Progress, start: Position | None) -> pa.Table:
-    """What of another source's changes is not in the target: all, where the batch begins behind it; else by GTID."""
-    done = Position.from_text(old.position) if old.position else None
-    if done is not None and start is not None:
+def _not_done(rows: pa.Table, done: Position, start: Position | None) -> pa.Table:
+    """Return those of another source's changes that the target lacks: all if the batch begins after ``done``, else by GTID."""
+    if done != UNKNOWN and start is not None:
         if start == done or done.precedes(start):
             return rows
         if done.gtid and not done.row:

@@ -50,7 +50,8 @@ def copy_table(
         raise ConfigError("a table is copied from a server, and the Instance has none", remedy="Give it a MySQLSource.")
     instance.position(client_id)
     sink.follow(table)
-    old = sink.progress()
+    progress = sink.progress()
+    old = None if progress is None else progress.table
     is_replaced = old is not None and bool(old.fault) and sink.snapshot == "replace"
     if old is not None and not old.is_copy and not is_replaced:
         return False

@@ -14,7 +14,8 @@ import attrs
 import pyarrow as pa
 
 from canal.errors import ConfigError, TargetConflictError
-from canal.targets.tables import Progress, need, understood
+from canal.targets.protocol import Progress
+from canal.targets.tables import need, understood
 
 _DELETE: Final = "__canal_delete"
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"

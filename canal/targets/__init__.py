@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from canal._util.lazy import lazy_names
-from canal.targets.protocol import Guarantee, Progress, Readable, Scope, Target, Work
+from canal.targets.protocol import Guarantee, Progress, Readable, Scope, TableProgress, Target, Work
 from canal.targets.work import LogWork, StateWork, conflict
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ __all__ = [
     "SQLiteTarget",
     "Scope",
     "StateWork",
+    "TableProgress",
     "Target",
     "Upkeep",
     "Work",

@@ -26,7 +26,7 @@ from canal.errors import CanalError, ConfigError, TargetError, TargetSchemaError
 from canal.formats.spark_types import spark_arrow_type
 from canal.schema import ColumnSchema
 from canal.targets import tables
-from canal.targets.protocol import Guarantee, Scope
+from canal.targets.protocol import UNKNOWN, Guarantee, Progress, Scope, TableProgress
 from canal.targets.tables import delta, iceberg, parquet
 from canal.targets.tables.outcome import common, fit
 from canal.targets.tables.upkeep import Maintained, Upkeep
@@ -163,20 +163,21 @@ def _without_query(root: str | os.PathLike[str]) -> str:
 
 
 def _text(work: tables.TableWork, what: str) -> str | None:
-    """The pipe's progress, which stands in the table's own as its position."""
+    """Return the text of the pipe's progress: that of the table without the number of the commit."""
     if work.progress is None:
         return None
-    if not work.progress.position:
+    if work.progress.position == UNKNOWN:
         raise TargetError(
             f"the commit of {what} that has the progress is gone from the table's history",
             remedy="Drop the table and let it be filled anew; have history removed by upkeep= alone.",
         )
-    return work.progress.position
+    return attrs.evolve(work.progress, table=None).to_text()
 
 
-def _next(work: tables.TableWork, text: str) -> tables.Progress:
-    """What a commit stores: its number, and the pipe's progress."""
-    return tables.Progress(1 if work.progress is None else work.progress.txn + 1, 0, position=text)
+def _next(work: tables.TableWork, text: str) -> Progress:
+    """What a commit stores: the pipe's progress, and the number of the commit."""
+    last = None if work.progress is None else work.progress.table
+    return attrs.evolve(Progress.from_text(text), table=TableProgress(1 if last is None else last.txn + 1, 0))
 
 
 class _Rows(StateWork):

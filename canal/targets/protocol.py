@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -55,6 +55,59 @@ _PROMISES: Final = {
 Scope = Literal["all", "table"]
 
 
+#: The position of a target whose batches had none: those of a streaming query.
+UNKNOWN: Final = Position()
+
+
+def _pair(value: Iterable[int]) -> tuple[int, int]:
+    one, other = value
+    return one, other
+
+
+@attrs.frozen
+class TableProgress:
+    """How far one table is, in the numbers of its changes. All that is at or before (``txn``, ``ord``) is in the table."""
+
+    txn: int
+    """``_txn`` of the last change that was applied. Of a pipe: the number of the commit."""
+
+    ord: int
+    """Its ``_ord``; below 0: rows of a snapshot only."""
+
+    ts: int = 0
+    """The latest ``_ts`` of all that was applied, in microseconds since 1970."""
+
+    snapshot: int = -1
+    """``_txn`` of the last snapshot that was begun; -1: none was."""
+
+    server: str = ""
+    """The uuid of the server whose log ``txn`` counts, if the last batch named it."""
+
+    gtid: str = ""
+    """``_gtid`` of the last change. Of its transaction all up to ``ord`` is done."""
+
+    gtids: str = attrs.field(default="", repr=False)
+    """The GTIDs of the last batch, in the form of ``canal.formats.gtid_text``, if the batch had no position. All but ``gtid`` are
+    done to their ends."""
+
+    types: str = attrs.field(default="", repr=False)
+    """Declared types of the columns of the last rows, if the batch named them, as ``canal.changes.alters`` has them."""
+
+    lost: tuple[int, int] = attrs.field(default=(-1, -1), converter=_pair)
+    """``_txn`` and ``_ord`` of the last change without rows in the log that this stream met."""
+
+    is_copy: bool = False
+    """``copy_table`` was begun and is not done: rows of the table are missing."""
+
+    fault: str = ""
+    """Describes a change without rows in the log that nobody has acknowledged: nothing more is applied."""
+
+    @property
+    def last_change(self) -> tuple[int, int]:
+        """``_txn`` and ``_ord`` of the last change: changes up to it are done."""
+        return self.txn, self.ord
+
+
 @attrs.frozen
 class Load:
     """How far a snapshot is that goes on beside the changes; it stands in the progress until it is done."""
@@ -85,9 +138,9 @@ class Load:
 
 @attrs.frozen
 class Progress:
-    """How far a target has followed a stream; it stands in the target, and is written with the changes."""
+    """How far a target has followed a stream. It is stored in the target, in the commit of the changes."""
 
-    position: Position
+    position: Position = UNKNOWN
     """All that is before it is in the target."""
 
     epoch: int = 0
@@ -99,27 +152,34 @@ class Progress:
     load: Load | None = None
     """What is left of a snapshot; None: there is none, or it is done."""
 
+    table: TableProgress | None = None
+    """What a table with a commit of its own keeps beside."""
+
     def to_text(self) -> str:
-        """One line, which ``from_text`` reads."""
+        """Return one line, which ``from_text`` reads."""
         fields: dict[str, Any] = {"v": _FORMAT, "epoch": self.epoch, "position": self.position.to_text()}
         if self.source:
             fields["source"] = self.source
         if self.load is not None:
             fields["load"] = self.load.to_document()
+        if self.table is not None:
+            fields["table"] = attrs.asdict(self.table)
         return json.dumps(fields)
 
     @classmethod
     def from_text(cls, text: str) -> Progress:
-        """Read what ``to_text`` gave.
+        """Read what ``to_text`` returned.
 
         Raises:
-            TargetError: it is something else.
+            TargetError: the text is something else.
         """
         try:
             fields = json.loads(text)
             if fields["v"] == _FORMAT:
                 load = Load.from_document(fields["load"]) if "load" in fields else None
-                return cls(Position.from_text(fields["position"]), int(fields["epoch"]), str(fields.get("source", "")), load)
+                table = TableProgress(**fields["table"]) if "table" in fields else None
+                position = Position.from_text(fields["position"])
+                return cls(position, int(fields["epoch"]), str(fields.get("source", "")), load, table)
         except (ValueError, TypeError, KeyError, CanalError):
             pass
         raise TargetError(

@@ -50,7 +50,7 @@ def progress(folder: Path) -> dict[str, int]:
     from canal.targets.tables import ParquetTableTarget
 
     with ParquetTableTarget(str(folder / "of" / "app")).begin("s", ()) as work:
-        return {} if work.progress is None else {"": work.progress.txn}
+        return {} if work.progress is None else {"": work.progress.table.txn}
 
 
 @needs_compiler

@@ -16,7 +16,7 @@ from canal.errors import ConfigError, StreamMismatchError, TargetError, TargetSc
 from canal.pipes.apply import PlainBatch
 from canal.position import Position
 from canal.spark import apply_changes
-from canal.targets.tables import Progress
+from canal.targets.protocol import Progress, TableProgress
 from canal.targets.tables.outcome import fit, wider
 from tests.support.histories import COLUMNS, KEYS, MemoryTarget, change, content, deliveries, form, histories, table
 
@@ -79,7 +79,7 @@ def test_a_transaction_that_is_split_over_batches_is_told_by_the_number_of_the_c
     apply_changes(target, KEYS)(table(changes[1:]))
 
     assert len(content(target.rows)) == 4
-    assert target.stored["canal"].last_change == (7, 3)
+    assert target.stored["canal"].table.last_change == (7, 3)
 
 
 def test_the_checkpoint_s_batch_ids_say_nothing() -> None:
@@ -103,7 +103,7 @@ def test_a_truncate_takes_all_rows_and_what_follows_is_put() -> None:
     apply_changes(target, KEYS)(table([change("I", 5, 0, whole(4)), change("T", 6, 0, {}, whole=True)]))
 
     assert content(target.rows) == {}
-    assert target.stored["canal"].last_change == (6, 0)
+    assert target.stored["canal"].table.last_change == (6, 0)
 
 
 def test_a_batch_that_was_applied_is_not_written_again() -> None:
@@ -243,7 +243,7 @@ def holding(*numbers: int) -> MemoryTarget:
 
 def test_a_snapshot_of_an_empty_table_is_the_beginning_of_one() -> None:
     target = applied(begins(5), [change("I", 6, 0, whole(1))])
-    assert target.stored["canal"].snapshot == 5
+    assert target.stored["canal"].table.snapshot == 5
 
     refused(StreamMismatchError, begins(9), "a snapshot begins", target)
     fn = apply_changes(target, KEYS, snapshot="replace")
@@ -342,7 +342,7 @@ def test_another_server_s_numbers_go_on_in_the_next_epoch() -> None:
     fn(table([at_gtid(2, 3), at_gtid(3, 4)]), in_loop(at(A, 1), at(B, 3)))
 
     assert set(content(target.rows)) == {(1, "x"), (2, "x"), (3, "x")}
-    assert target.stored["canal"].txn == 1 << 58 | 4
+    assert target.stored["canal"].table.txn == 1 << 58 | 4
 
 
 def test_what_another_server_tells_again_is_known_by_its_gtid() -> None:
@@ -455,7 +455,7 @@ def test_what_is_not_of_the_form_is_refused() -> None:
 
 
 def test_progress_is_read_back_or_refused() -> None:
-    progress = Progress(1 << 58 | 7, -1, ts=5, snapshot=3, source=A, position=at(A, 3).to_text())
+    progress = Progress(at(A, 3), 2, "shop.orders", table=TableProgress(1 << 58 | 7, -1, ts=5, snapshot=3, server=A))
 
     assert Progress.from_text(progress.to_text()) == progress
     for text in ("", "[]", "{}", '{"v": 2}', '{"v": 1}', progress.to_text().replace('"ts"', '"tx"')):

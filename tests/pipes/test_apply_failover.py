@@ -19,7 +19,7 @@ from canal.formats.gtid_text import from_text
 from canal.pipes.apply import PlainBatch
 from canal.position import Position
 from canal.spark import apply_changes
-from canal.targets.tables import DeltaTableTarget, ParquetTableTarget, Progress
+from canal.targets.tables import DeltaTableTarget, ParquetTableTarget
 from tests.support.engine import Engine
 from tests.support.histories import KEYS, History, MemoryTarget, change, content, histories, table
 from tests.support.lakes import Iceberg, load_catalog
@@ -153,7 +153,7 @@ def test_a_query_and_a_loop_follow_each_other_exactly_or_not_at_all(flavor: str,
     target, done, last, is_mixed = MemoryTarget(), 0, None, False
     for _ in range(data.draw(st.integers(2, 5))):
         log, is_loop = data.draw(st.sampled_from(logs)), data.draw(st.booleans())
-        if last is not None and not is_loop and not target.stored["canal"].source:
+        if last is not None and not is_loop and not target.stored["canal"].table.server:
             log = last  # that a query reads another server with another checkpoint cannot be told
         first = data.draw(st.integers(0, done))
         for end in data.draw(st.lists(st.integers(done, 8), min_size=1, max_size=3, unique=True).map(sorted)):
@@ -299,13 +299,13 @@ def test_an_iceberg_table_that_was_rolled_back_has_the_progress_of_then(tmp_path
         fn(table([change("I", number, 0, row(number), _gtid=f"{UUID}:{number}")]))
     progress = fn.progress()
     assert progress is not None
-    assert from_text(progress.gtids) == [f"{UUID}:2"]
+    assert from_text(progress.table.gtids) == [f"{UUID}:2"]
     written = load_catalog("test", **target.properties).load_table(target.table)
     written.manage_snapshots().rollback_to_snapshot(written.current_snapshot().parent_snapshot_id).commit()
 
     progress = fn.progress()
     assert progress is not None
-    assert (progress.last_change, progress.gtids) == ((1, 0), "")
+    assert (progress.table.last_change, progress.table.gtids) == ((1, 0), "")
 
 
 @both
@@ -329,9 +329,3 @@ def test_the_same_place_without_a_gtid_is_another_transaction() -> None:
 
     assert target.rows is not None
     assert target.rows.num_rows == 2
-
-
-def test_progress_from_before_gtids_were_kept_is_read() -> None:
-    text = '{"v": 1, "txn": 5, "ord": 0, "ts": 1, "snapshot": -1, "source": "", "position": ""}'
-
-    assert Progress.from_text(text) == Progress(5, 0, 1)

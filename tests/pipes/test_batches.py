@@ -385,10 +385,10 @@ def test_a_loss_stands_in_the_target_with_its_progress(kind: str, tmp_path: Path
                     foreach_batch(None, instance, sink)
             progress = sink.progress()
             assert progress is not None
-            assert says in progress.fault
+            assert says in progress.table.fault
             sink.acknowledge()
         foreach_batch(None, instance, apply_changes(target, keys))
-    assert [progress.txn for progress in [apply_changes(target, keys).progress()] if progress and not progress.fault]
+    assert [progress.table.txn for progress in [apply_changes(target, keys).progress()] if progress and not progress.table.fault]
     found = {
         "memory": lambda: target.rows, "delta": lambda: DeltaTable(target.path).to_pyarrow_table(),
         "iceberg": lambda: Iceberg(tmp_path).rows(target), "parquet": lambda: pq.read_table(target.path),

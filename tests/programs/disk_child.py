@@ -80,13 +80,14 @@ def positions(root: Path) -> None:
 def progress(root: Path) -> None:
     import pyarrow as pa
 
-    from canal.targets.tables import ParquetTableTarget, Progress
+    from canal.targets.protocol import Progress, TableProgress
+    from canal.targets.tables import ParquetTableTarget
 
     target = ParquetTableTarget(str(root / "of" / "app"), compression="none")
     rows = pa.table({"id": [1]})
     for number in range(COUNT):
         with target.begin("s", ()) as work:
-            work.write(rows, rows, Progress(number, 0), added=[], replace=False)
+            work.write(rows, rows, Progress(table=TableProgress(number, 0)), added=[], replace=False)
         mark(str(number))
 
 

@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 
 import canal
 from canal.spark import apply_changes, configure, foreach_batch, supervise
-from canal.targets.tables import DeltaTableTarget, Progress
+from canal.targets.protocol import Progress
+from canal.targets.tables import DeltaTableTarget
 
 STREAM = "killed"
 

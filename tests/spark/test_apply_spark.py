@@ -89,7 +89,7 @@ def test_a_stream_keeps_a_delta_table_through_crashes_and_lost_checkpoints(
 
     with target.begin("canal", ("id",)) as work:
         assert before is not None
-        assert work.progress.last_change > before.last_change
+        assert work.progress.table.last_change > before.table.last_change
     assert {id: row["n"] for id, row in delta(target).items()} == dict(server.query(f"SELECT id, n FROM {orders}"))
 
 

@@ -505,7 +505,7 @@ class Run:
     def is_level(self) -> bool:
         """Whether all targets are at one position."""
         positions = {sink.progress() for sink in sinks(self.directory, mortal=False).values()}
-        return len({one and one.last_change for one in positions}) == 1
+        return len({one and one.table.last_change for one in positions}) == 1
 
     def await_caught_up(self) -> None:
         """All that is committed by now is in the targets, and the driver goes on."""

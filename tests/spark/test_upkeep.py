@@ -111,7 +111,7 @@ def test_files_and_metadata_stay_few(kind: str, full_size: bool, tmp_path: Path,
     assert check(opened(target)()) == count - 1
     progress = sink.progress()
     assert progress is not None
-    assert progress.txn == count
+    assert progress.table.txn == count
     again = apply_changes(target, keys=["id", "k"])
     again(batch(count - 1))
     assert check(opened(target)()) == count - 1
@@ -202,12 +202,12 @@ def test_what_the_progress_says_outlives_the_log(kind: str, tmp_path: Path) -> N
     for number in range(3):
         sink(batch(number))
     with target.begin(sink.stream, ("id", "k")) as work, pytest.raises(UnloggedChangeError):
-        sink._refuse(work, work.progress, "rows went")
+        sink._refuse(work, work.progress.table, "rows went")
     for _ in range(3):
         sink.maintain(Upkeep(keep=0))
     progress = sink.progress()
     assert progress is not None
-    assert progress.fault == "rows went"
+    assert progress.table.fault == "rows went"
     with pytest.raises(UnloggedChangeError, match="rows went"):
         sink(batch(3))
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from canal.errors import TargetConflictError
-from canal.targets.tables import Progress, matching
+from canal.targets.protocol import Progress
+from canal.targets.tables import matching
 
 KEYS = ("id", "k")
 COLUMNS = {"id": pa.int64(), "k": pa.string(), "a": pa.int64(), "b": pa.string()}

@@ -7,16 +7,14 @@ decide what a change means: that is done by pipes and by ``apply_changes``.
 from __future__ import annotations
 
 import importlib
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-import attrs
-
 from canal._util.lazy import lazy_names
 from canal.errors import CanalError, ConfigError, TargetConflictError, TargetError
+from canal.targets.protocol import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +24,6 @@ __all__ = [
     "IcebergTableTarget",
     "MySQLTableTarget",
     "ParquetTableTarget",
-    "Progress",
     "TableTarget",
     "TableWork",
     "Upkeep",
@@ -40,87 +37,11 @@ _HOMES: Final = {
     "Upkeep": "upkeep",
 }
 
-_FORMAT: Final = 1
-
-
-def _pair(value: Iterable[int]) -> tuple[int, int]:
-    one, other = value
-    return one, other
-
-
-@attrs.frozen
-class Progress:
-    """How far a target has followed its stream. All that is at or before (``txn``, ``ord``) is in the table."""
-
-    txn: int
-    """``_txn`` of the last change that was applied."""
-
-    ord: int
-    """Its ``_ord``; below 0: rows of a snapshot only."""
-
-    ts: int = 0
-    """The latest ``_ts`` of all that was applied, in microseconds since 1970."""
-
-    snapshot: int = -1
-    """``_txn`` of the last snapshot that was begun; -1: none was."""
-
-    source: str = ""
-    """The server whose log the numbers in ``txn`` are of, where the last batch told: its uuid."""
-
-    position: str = ""
-    """Where the last batch ended, where it told: text of a ``Position``."""
-
-    gtid: str = ""
-    """``_gtid`` of the last change. Of its transaction all up to ``ord`` is done."""
-
-    gtids: str = attrs.field(default="", repr=False)
-    """The GTIDs of the last batch, in the form of ``canal.formats.gtid_text``, if the batch had no position. All but ``gtid`` are
-    done to their ends."""
-
-    types: str = attrs.field(default="", repr=False)
-    """Declared types of the columns that the last rows had, where the batch told, as ``canal.changes.alters`` has them."""
-
-    lost: tuple[int, int] = attrs.field(default=(-1, -1), converter=_pair)
-    """``_txn`` and ``_ord`` of the last change without rows in the log that this stream met."""
-
-    is_copy: bool = False
-    """``copy_table`` was begun and is not done: rows of the table are missing."""
-
-    fault: str = ""
-    """What that was, while nobody has taken care of it: nothing more is applied."""
-
-    @property
-    def last_change(self) -> tuple[int, int]:
-        """``_txn`` and ``_ord`` of the last change: what is not behind it is done."""
-        return self.txn, self.ord
-
-    def to_text(self) -> str:
-        return json.dumps({"v": _FORMAT, **attrs.asdict(self)})
-
-    @classmethod
-    def from_text(cls, text: str) -> Progress:
-        """Read what ``to_text`` gave.
-
-        Raises:
-            TargetError: it is something else.
-        """
-        try:
-            fields = json.loads(text)
-            if fields.pop("v") == _FORMAT:
-                return cls(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            pass
-        raise TargetError(
-            "the progress that is stored in the target cannot be read",
-            remedy="It was written by a later version of this library, or by something else; use another stream name.",
-        )
-
-
 class TableWork(Protocol):
     """One transaction on a target: what was read of it is checked when it is written."""
 
     progress: Progress | None
-    """Of the stream; None: nothing of it was applied ever."""
+    """Of the stream, with ``table``; None: nothing of it was applied ever."""
 
     schema: pa.Schema | None
     """The target's columns; None: there is no table yet, and ``write`` makes it."""

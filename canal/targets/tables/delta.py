@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import StreamMismatchError, TargetConflictError, TargetSchemaError
-from canal.targets.tables import Progress, matching, need, understood
+from canal.targets.protocol import Progress, TableProgress
+from canal.targets.tables import matching, need, understood
 from canal.targets.tables.outcome import fit
 from canal.targets.tables.upkeep import Upkeep
 
@@ -114,18 +115,18 @@ class _DeltaWork:
         numbers = {name: self._table.transaction_version(f"{self._app}/{name}") for name in _NUMBERS}
         if numbers["txn"] is None:
             return None
-        progress = Progress(**numbers)
+        table = TableProgress(**numbers)
         for limit in (1, 100, None):  # what is no number is in the commit itself, mostly the last
             for commit in self._table.history(limit):
                 if self._app in commit:
                     whole = Progress.from_text(commit[self._app])
-                    return whole if whole.last_change == progress.last_change else progress
+                    return whole if whole.table and whole.table.last_change == table.last_change else Progress(table=table)
                 if commit.get("operation") == "RESTORE":
                     raise StreamMismatchError(
                         f"{self._target.path} was restored to an earlier version, with its rows but not with its progress",
                         remedy="Apply under another stream name, with a snapshot (snapshot='replace').",
                     )
-        return progress
+        return Progress(table=table)
 
     def read(self, keys: pa.Table) -> pa.Table:
         assert self.schema is not None
@@ -166,7 +167,7 @@ class _DeltaWork:
         lake = need("deltalake", "lake")
         return lake.CommitProperties(
             custom_metadata={self._app: progress.to_text()},
-            app_transactions=[lake.Transaction(f"{self._app}/{name}", getattr(progress, name)) for name in _NUMBERS],
+            app_transactions=[lake.Transaction(f"{self._app}/{name}", getattr(progress.table, name)) for name in _NUMBERS],
         )
 
     def _prepare(self, lake: Any, schema: pa.Schema, added: list[pa.Field]) -> None:

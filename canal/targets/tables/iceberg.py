@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from canal.errors import TargetSchemaError
-from canal.targets.tables import Progress, matching, need, understood
+from canal.targets.protocol import Progress
+from canal.targets.tables import matching, need, understood
 from canal.targets.tables.outcome import fit
 from canal.targets.tables.upkeep import Upkeep
 
@@ -177,7 +178,8 @@ class _IcebergWork:
         progress = Progress.from_text(text)
         whole = Progress.from_text(self._table.properties.get(self._name, text))
         # A table that was rolled back has other properties.
-        return whole if whole.last_change == progress.last_change else progress
+        is_same = whole.table and progress.table and whole.table.last_change == progress.table.last_change
+        return whole if is_same else progress
 
     def read(self, keys: pa.Table) -> pa.Table:
         with understood(self._target.table):
@@ -283,7 +285,8 @@ def _evolves(old: pa.DataType, new: pa.DataType) -> bool:
 
 def _short(progress: Progress) -> str:
     """Every snapshot is in the metadata of all that follow: the GTIDs of its batch and the types need not be."""
-    return attrs.evolve(progress, gtid="", gtids="", types="").to_text()
+    table = None if progress.table is None else attrs.evolve(progress.table, gtid="", gtids="", types="")
+    return attrs.evolve(progress, table=table).to_text()
 
 
 def _groups(tasks: list[Any], size: int) -> Iterator[list[Any]]:

@@ -21,7 +21,7 @@ from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, 
 from canal.formats.spark_types import spark_arrow_type
 from canal.parse.source.information_schema import table_states
 from canal.schema import ColumnSchema
-from canal.targets.tables import Progress
+from canal.targets.protocol import Progress
 from canal.targets.tables.mysql_types import is_changed, redefined, wider_type
 
 log = logging.getLogger("canal.pipe")

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from canal._util.disk import make_folder, sync_folder
 from canal.errors import ConfigError, TargetConflictError
-from canal.targets.tables import Progress, understood
+from canal.targets.protocol import Progress
+from canal.targets.tables import understood
 
 _PROGRESS: Final = b"canal.progress"
 _STREAM: Final = re.compile(r"[A-Za-z0-9_]+")

@@ -17,7 +17,8 @@ from canal.errors import (
 )
 from canal.spark import apply_changes
 from canal.spark.delta_spark import DeltaSparkTarget, _DeltaSparkWork
-from canal.targets.tables import DeltaTableTarget, IcebergTableTarget, MySQLTableTarget, ParquetTableTarget, Progress
+from canal.targets.protocol import Progress, TableProgress
+from canal.targets.tables import DeltaTableTarget, IcebergTableTarget, MySQLTableTarget, ParquetTableTarget
 from tests.support.engine import PATIENCE
 from tests.support.histories import KEYS, FaultyTarget, change, content, table
 from tests.support.lakes import Iceberg, Lake, first_changes, in_server, more_changes
@@ -61,7 +62,7 @@ def test_a_writer_that_is_late_with_changes_that_change_nothing_is_refused(lake:
 
     progress = apply_changes(target, KEYS).progress()
     assert progress is not None
-    assert progress.last_change == (5, 0)
+    assert progress.table.last_change == (5, 0)
 
 
 def test_a_writer_that_is_late_at_a_server_waits_and_leaves_out_what_is_there(server: Any, in_mysql: MySQLTableTarget) -> None:
@@ -184,7 +185,7 @@ def test_what_spark_says_of_a_delta_table_is_a_typed_error(says: str, error: typ
     work._target, work._spark, work._count = DeltaSparkTarget("there"), Session(), 0
 
     with pytest.raises(TargetError, match="there") as caught:
-        work.write(pa.table({}), pa.table({}), Progress(1, 0), added=[], replace=False)
+        work.write(pa.table({}), pa.table({}), Progress(table=TableProgress(1, 0)), added=[], replace=False)
     assert type(caught.value) is error
 
 

@@ -35,7 +35,8 @@ from canal.errors import (
 )
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
-from canal.targets.tables import DeltaTableTarget, MySQLTableTarget, ParquetTableTarget, Progress, delta, matching
+from canal.targets.protocol import Progress
+from canal.targets.tables import DeltaTableTarget, MySQLTableTarget, ParquetTableTarget, delta, matching
 from canal.testing import FakeBinlog
 from tests.support.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 from tests.support.lakes import Iceberg, Lake, _numbers, first_changes, in_server, load_catalog, login, more_changes
@@ -108,7 +109,7 @@ def widen(target: Any, is_partial: bool) -> None:
     apply_changes(target, KEYS)(table(changes, narrow))
     progress = apply_changes(target, KEYS).progress()
     assert progress is not None
-    assert progress.last_change == (3, 0)
+    assert progress.table.last_change == (3, 0)
 
 
 def test_appended_changes_become_wider_too(lake: Lake) -> None:
@@ -240,7 +241,7 @@ def test_who_dies_between_the_alter_and_the_rows_has_written_nothing(
         apply_changes(narrow, KEYS)(wide())
     progress = apply_changes(narrow, KEYS).progress()
     assert progress is not None
-    assert progress.last_change == (1, 2)
+    assert progress.table.last_change == (1, 2)
     assert len(in_server(server, narrow)) == 3
 
     apply_changes(narrow, KEYS)(wide())
@@ -257,7 +258,7 @@ def test_who_is_overtaken_between_the_alter_and_the_rows_is_refused(
 
     progress = apply_changes(narrow, KEYS).progress()
     assert progress is not None
-    assert progress.last_change == (3, 0)
+    assert progress.table.last_change == (3, 0)
 
 
 def behind_alter(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
@@ -452,7 +453,7 @@ def test_a_delta_table_knows_its_source_behind_many_commits_of_others(tmp_path: 
     progress = fn.progress()
 
     assert progress is not None
-    assert progress.source == "one"
+    assert progress.table.server == "one"
 
 
 def test_a_delta_table_that_was_restored_is_refused(tmp_path: Path) -> None:
