@@ -62,7 +62,7 @@ class Iceberg(Lake):
 
 
 def login(server: Any) -> dict[str, Any]:
-    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password, "ssl_disabled": True}
 
 
 def in_server(server: Any, target: MySQLTableTarget) -> dict[Any, Any]:

@@ -40,6 +40,7 @@ from canal.targets.tables import DeltaTableTarget, MySQLTableTarget, ParquetTabl
 from canal.testing import FakeBinlog
 from tests.support.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 from tests.support.lakes import Iceberg, Lake, _numbers, first_changes, in_server, load_catalog, login, more_changes
+from tests.support.live import source
 
 #: Real tables are slower than a dict.
 REAL = settings(
@@ -653,7 +654,7 @@ def test_every_type_arrives_at_another_table_as_the_server_has_it(server: Any, d
     for table_name in ("source", "copy"):
         server.query(f"CREATE TABLE {database}.{table_name} ({columns}, PRIMARY KEY (id)) CHARACTER SET utf8mb4")
     config = canal.InstanceConfig(
-        destination="copy", source=canal.MySQLSource(**login(server)), filter=rf"{database}\.source", start="latest"
+        destination="copy", source=source(server), filter=rf"{database}\.source", start="latest"
     )
     target = MySQLTableTarget(f"{database}.copy", login(server))
     stop = threading.Event()
