@@ -112,6 +112,7 @@ class ParserRun:
             options.masks,
             options.column_types == "history",
             options.sequences,
+            self._unlogged_columns,
         )  # fmt: skip
         self._cascades = CascadeWatch(self._resolver.delivers, missing)
         self._logs_cascades = False
@@ -485,6 +486,11 @@ class ParserRun:
         """Columns of MariaDB that are JSON, where the source can tell."""
         connection = self.link.connection
         return () if connection is None else connection.json_columns(schema, table)
+
+    def _unlogged_columns(self, schema: str, table: str) -> Container[str]:
+        """Columns of MariaDB whose values in the log are wrong, where the source can tell."""
+        connection = self.link.connection
+        return () if connection is None else connection.unlogged_columns(schema, table)
 
 
 def _unexpected(error: BaseException) -> CanalError:

@@ -375,9 +375,10 @@ def test_the_kind_of_a_geometry_is_the_one_that_the_server_shows(own_server: Thr
 
 @pytest.mark.every_line
 @pytest.mark.lines("mariadb>=10.5")  # older ones refuse such a column
-def test_a_virtual_column_of_the_auto_increment_one_is_absent(own_server: ThrowawayServer) -> None:
+@pytest.mark.parametrize("metadata", ["MINIMAL", "FULL"])
+def test_a_virtual_column_of_the_auto_increment_one_is_absent(own_server: ThrowawayServer, metadata: str) -> None:
     """MariaDB logs what the column would be if the number of a new row were 0."""
-    own_server.query("SET GLOBAL binlog_row_metadata = MINIMAL")
+    own_server.query(f"SET GLOBAL binlog_row_metadata = {metadata}")
     run(
         own_server, "CREATE DATABASE d CHARACTER SET utf8mb4",
         "CREATE TABLE d.known (id INT AUTO_INCREMENT PRIMARY KEY, a INT, v VARCHAR(9) AS (CONCAT('N', id)), y INT AS (a + 1))",

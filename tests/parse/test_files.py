@@ -780,3 +780,17 @@ def test_columns_come_from_what_the_user_gives(tmp_path: Path, schema: Any) -> N
         ("note", "varchar(20)", "latin1", False, True),
     ]
     assert connection.table_columns("shop", "nothing") is None
+
+
+def test_virtual_column_of_the_auto_increment_one_is_absent_in_files_with_full_metadata(tmp_path: Path) -> None:
+    """MariaDB logs it as if the new row's number were 0; a table map does not say what a column is made of."""
+    fake = FakeBinlog("mariadb", metadata="FULL")
+    fake.table("s", "t", "id INT PRIMARY KEY, v VARCHAR(9)").insert({"id": 1, "v": "N0"})
+    fake.write(tmp_path)
+    text = "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(9) AS (CONCAT('N', id)))"
+    source = canal.LocalBinlogSource(tmp_path, schema={"s.t": text})
+
+    with canal.connect(source, start="earliest") as instance:
+        found = [row.after["v"] for message in instance.stream() for entry in message.entries for row in entry.rows if row.after]
+
+    assert found == [canal.ABSENT]

@@ -80,6 +80,8 @@ class TableResolver:
         masks: of columns.
         whole_types: look up the texts of types also for maps that name their columns, which have no display widths.
         sequences: deliver the rows of MariaDB's sequences too.
+        unlogged_columns: names the columns of a MariaDB table whose values in the log are not those of the table, for maps
+            that name their columns.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class TableResolver:
         masks: Masks | None = None,
         whole_types: bool = False,
         sequences: bool = True,
+        unlogged_columns: Callable[[str, str], Container[str]] = lambda schema, table: (),
     ) -> None:
         self._masks = masks or Masks()
         self._shadows = shadows
@@ -102,6 +105,7 @@ class TableResolver:
         self._alarm = alarm
         self._whole_types = whole_types
         self._sequences = sequences
+        self._unlogged_columns = unlogged_columns
         self._left_out = Told[tuple[str, str]]()
         self._find = find
         self._tables = tables
@@ -256,6 +260,9 @@ class TableResolver:
                     "given as bytes; give schema= to the source, or keep a schema history",
                     self.destination, ", ".join(map(repr, untold)), raw.schema, raw.table,
                 )  # fmt: skip
+        if raw.names is not None and _may_be_unlogged(raw):
+            unlogged = self._unlogged_columns(raw.schema, raw.table)
+            columns = [attrs.evolve(one, logged=False) if one.name in unlogged else one for one in columns]
         if self._json_columns is not None:
             texts = [i for i, one in enumerate(columns) if one.type_code == codes.BLOB and one.charset == "utf8mb4"]
             names = self._json_columns(raw.schema, raw.table) if texts else ()
@@ -352,3 +359,10 @@ def _may_be_address(column: ColumnSchema) -> bool:
     """Whether a column of MariaDB's log is a BINARY that may be none."""
     is_binary = column.type_code == codes.STRING and column.charset in (None, "binary")
     return is_binary and string_length(column.meta) in ADDRESS_BYTES.values()
+
+
+def _may_be_unlogged(raw: RawTableMap) -> bool:
+    """Whether the table may have an AUTO_INCREMENT column and a VIRTUAL one, which may be NULL."""
+    return any(raw.nullable) and any(
+        code in codes.NUMERIC and not nullable for code, nullable in zip(raw.types, raw.nullable)
+    )

@@ -167,6 +167,10 @@ class MySQLConnection(FullConnection):
         """The columns that MariaDB made of the type JSON: LONGTEXT with a check."""
         return self._queries.json_columns(schema, table) if self._login.server.has("json_checks") else set()
 
+    def unlogged_columns(self, schema: str, table: str) -> set[str]:
+        """As ``QuerySession.unlogged_columns``."""
+        return self._queries.unlogged_columns(schema, table)
+
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description:
         """As ``QuerySession.describe``."""
         return self._queries.describe(schema, table, accepts=accepts)

@@ -534,6 +534,13 @@ class LocalBinlogConnection(FullConnection):
         """Names of the tables of a schema that are called so, or begin so; None where there is nobody to ask."""
         return None if self._session is None else self._session.tables_like(schema, name, is_prefix=is_prefix)
 
+    def unlogged_columns(self, schema: str, table: str) -> set[str]:
+        """By the server that was given for the columns, or by their text."""
+        if self._session is not None:
+            return self._session.unlogged_columns(schema, table)
+        known = [one.schema for one in self.given_tables if (one.schema.schema, one.schema.table) == (schema, table)]
+        return {column.name for one in known for column in one.columns if not column.logged}
+
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
         """What the server that was given as ``schema`` says now; None without one."""
         return None if self._session is None else self._session.describe(schema, table, accepts=accepts)

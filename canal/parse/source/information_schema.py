@@ -37,6 +37,8 @@ _COLUMNS: Final = (
 )
 #: Of each column what ``column_of`` takes, after the schema and the table.
 COLUMNS_QUERY: Final = _COLUMNS.format("")
+#: Of each column of a MariaDB table what ``unlogged_columns`` takes.
+UNLOGGED_QUERY: Final = _COLUMNS.format(", generation_expression") + " WHERE table_schema = %s AND table_name = %s"
 _INDEXES: Final = (
     "SELECT table_schema, table_name, index_name, non_unique, column_name, sub_part, index_type, seq_in_index"
     " FROM information_schema.statistics"
@@ -123,7 +125,7 @@ def _state(
     made, ordered = with_keys(shown, keys, row_end, release, release.is_mariadb)
     # Which key stands in for a missing primary one is for the server to say.
     made = tuple(attrs.evolve(new, key=old.key, nullable=old.nullable) for new, old in zip(made, shown))
-    counted = next((str(column[0]).lower() for column in columns if "auto_increment" in str(column[5])), "")
+    counted = _counted(columns)
     if release.is_mariadb:
         made = _with_unlogged(made, {str(column[0]).lower(): str(column[7] or "") for column in columns}, counted)
     hidden = hidden_columns(made, ordered, row_end) if release.is_mariadb else ()
@@ -132,6 +134,19 @@ def _state(
     counts_first = engine == INNODB and not partitioned and "auto_increment" in str(columns[0][5])
     schema = TableSchema(schema, table, made + hidden)
     return TableState(schema, charset, ordered, row_end, len(hidden), counts_first, engine, partitioned, counted)
+
+
+def _counted(columns: Iterable[tuple[Any, ...]]) -> str:
+    """Return the AUTO_INCREMENT column in lower case, or ""."""
+    return next((str(column[0]).lower() for column in columns if "auto_increment" in str(column[5])), "")
+
+
+def unlogged_columns(rows: Iterable[tuple[Any, ...]]) -> set[str]:
+    """Return the columns whose values in the log are not those of the table, by the rows of ``UNLOGGED_QUERY``."""
+    columns = [texts(row)[2:] for row in rows]
+    expressions = {str(column[0]).lower(): str(column[6] or "") for column in columns}
+    made = _with_unlogged(tuple(column_of(column[:6]) for column in columns), expressions, _counted(columns))
+    return {column.name for column in made if not column.logged}
 
 
 def _with_unlogged(

@@ -192,6 +192,10 @@ class SchemaReader(Protocol):
         """The columns that MariaDB made of the type JSON."""
         return ()
 
+    def unlogged_columns(self, schema: str, table: str) -> Container[str]:
+        """The columns of a MariaDB table whose values in the log are not those of the table, as far as the source can tell."""
+        return ()
+
     def table_names(self) -> list[tuple[str, str]] | None:
         """Schema and name of every table and view; None where nobody can tell."""
         return None

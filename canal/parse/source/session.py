@@ -15,6 +15,7 @@ from canal.parse.source import _pymysql
 from canal.parse.source.information_schema import (
     COLUMNS_QUERY,
     NAMES_QUERY,
+    UNLOGGED_QUERY,
     Accepts,
     accept_all,
     column_of,
@@ -22,6 +23,7 @@ from canal.parse.source.information_schema import (
     states_of,
     table_states,
     texts,
+    unlogged_columns,
 )
 from canal.parse.source.protocol import Description
 from canal.parse.source.server import Server
@@ -94,6 +96,10 @@ class QuerySession:
         )
         found = (re.fullmatch(r"json_valid\(`((?:[^`]|``)+)`\)", str(row[0])) for row in rows)
         return {one[1].replace("``", "`") for one in found if one}
+
+    def unlogged_columns(self, schema: str, table: str) -> set[str]:
+        """The columns of a MariaDB table whose values in the log are not those of the table."""
+        return unlogged_columns(self.rows(UNLOGGED_QUERY, (schema, table), doing=f"read the columns of {schema}.{table}"))
 
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description:
         """All that is known of one table as it is now, or of every table of the databases in which one is accepted.
