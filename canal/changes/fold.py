@@ -81,7 +81,10 @@ def join(parts: Sequence[tuple[ArrowChanges, Sequence[int]]]) -> ArrowChanges | 
 
 
 def fold(changes: ArrowChanges) -> ArrowState:
-    """Return what the changes come to."""
+    """Return what the changes come to. Keys have the values that ``KeyRules.written`` gives them."""
+    changes = attrs.evolve(
+        changes, after=_written(changes.after, changes.table.keys), before_keys=_written(changes.before_keys, changes.table.keys)
+    )
     op = changes.op.to_numpy()
     keys, row, is_new, is_gone = _steps(changes, op)
     code, width, is_sorted = _codes(keys)
@@ -101,6 +104,16 @@ def fold(changes: ArrowChanges) -> ArrowState:
     return ArrowState(
         _take(changes.after, row[last[is_left]]), pa.array(is_inserted[is_left]), _take(keys, last[~is_left | is_replaced])
     )
+
+
+def _written(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    for name in keys:
+        at, column = rows.column_names.index(name), rows[name]
+        if pa.types.is_floating(column.type):
+            rows = rows.set_column(at, name, pc.add(column, pa.scalar(0.0, column.type)))  # of -0.0 it makes 0.0
+        elif pa.types.is_timestamp(column.type) and column.type.tz:
+            rows = rows.set_column(at, name, column.cast(pa.timestamp("us", "UTC")))
+    return rows
 
 
 def _steps(changes: ArrowChanges, op: Any) -> tuple[pa.Table, Any, Any, Any]:
@@ -151,8 +164,6 @@ def _codes(keys: pa.Table) -> tuple[Any, int, bool]:
 
 
 def _encoded(column: pa.Array) -> tuple[Any, int]:
-    if pa.types.is_floating(column.type):
-        column = pc.add(column, pa.scalar(0.0, column.type))  # of -0.0 it makes 0.0
     found = column.dictionary_encode()
     return found.indices.to_numpy().astype(np.int64), max(len(found.dictionary), 1)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Sequence
 from datetime import UTC, datetime
+from decimal import Context, Decimal
 from typing import Any, Final, Self, TypeAlias
 
 import attrs
@@ -32,9 +33,10 @@ class KeyRules:
     Which to use:
 
     * To order changes: by ``group``. A key whose group is None is ordered with every key of its table.
-    * To fold changes: by ``exact``. Every row image has the text that the row stores, and an update of the text has both. So all
-      changes of a row are one chain of ``exact`` keys. Where ``same`` returns None, the keys may be one key at different
-      times: keep the order of their changes (delete before insert), or refuse.
+    * To fold changes: by ``written``. Every row image has the text that the row stores, and an update of the text has both. So
+      all changes of a row are one chain of keys. Where ``same`` returns None, the keys may be one key at different times: keep
+      the order of their changes (delete before insert), or refuse.
+    * To find a row in a target: by ``written``. Values that are equal to Python and the source may be different texts.
 
     Limits: a masked column has the equality of what its mask leaves. The group of a primary key over a prefix of a VARCHAR or
     VARBINARY column is that of the whole value, as the log does not name prefixes.
@@ -46,7 +48,11 @@ class KeyRules:
     _exact: tuple[Callable[[Any], Hashable] | None, ...] = attrs.field(init=False, repr=False, eq=False)
     _group: tuple[Callable[[Any], Hashable] | None, ...] = attrs.field(init=False, repr=False, eq=False)
 
+    forms: tuple[Callable[[Any], Any] | None, ...] = attrs.field(init=False, repr=False, eq=False)
+    """Of each column the function that ``written`` applies to its values; None if they stay as they are."""
+
     def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "forms", tuple([_FORMS.get(column.base_type) for column in self.columns]))
         object.__setattr__(self, "_exact", tuple([_exact(column) for column in self.columns]))
         object.__setattr__(self, "_group", tuple([_group(column) for column in self.columns]))
 
@@ -58,6 +64,13 @@ class KeyRules:
     def exact(self, key: Key) -> Key:
         """Return the canonical value of a key as the log has it."""
         return tuple([value if form is None else form(value) for form, value in zip(self._exact, key)])
+
+    def written(self, key: Key) -> Key:
+        """Return the key in the one form that targets are given: in UTC, without zeros behind the point, without -0.0.
+
+        An ALTER that widens a DECIMAL and another ``time_zone`` change no key.
+        """
+        return tuple([value if form is None else form(value) for form, value in zip(self.forms, key)])
 
     def group(self, key: Key) -> Key | None:
         """Return a value that all keys share which the source may call equal to this one; None: it may equal any key."""
@@ -119,6 +132,20 @@ def _instant(value: Any) -> Hashable:
 def _unpadded(value: Any) -> Hashable:
     """BINARY is filled with zero bytes up to its length, which an ALTER may change."""
     return value.rstrip(b"\0") if isinstance(value, bytes) and not isinstance(value, InvalidText) else value
+
+
+def _positive_zero(value: Any) -> Any:
+    return value + 0.0 if isinstance(value, float) else value
+
+
+def _shortest(value: Any) -> Any:
+    return _DIGITS.add(value.normalize(_DIGITS), 0) if isinstance(value, Decimal) else value  # 0 makes 100 of 1E+2
+
+
+_DIGITS: Final = Context(prec=100)
+_FORMS: Final[dict[str, Callable[[Any], Any]]] = {
+    "decimal": _shortest, "timestamp": _instant, "float": _positive_zero, "double": _positive_zero,
+}  # fmt: skip
 
 
 def _text(value: Any) -> Hashable:

@@ -13,6 +13,7 @@ import attrs
 
 from canal.changes.batch import ChangeBatch, Changes
 from canal.changes.change import Change, Op, Table
+from canal.changes.keys import KeyRules
 from canal.errors import ConfigError, UnfitChangeError
 from canal.model import Row
 from canal.rows.values import ABSENT, PartialJson
@@ -110,8 +111,9 @@ class TableState:
         """The changes that touched a key."""
         if self._by_key is None:
             self._by_key = {}
+            written = _rules(self.table).written
             for change in self.changes:
-                keys = [change.key_of(row) for row in (change.before, change.after) if row is not None]
+                keys = [written(change.key_of(row)) for row in (change.before, change.after) if row is not None]
                 for one in dict.fromkeys(keys):
                     self._by_key.setdefault(one, []).append(change)
         return tuple(self._by_key.get(key, ()))
@@ -129,6 +131,10 @@ class TableState:
                 raise together(unfit)
         assert self._form is not None
         return self._form
+
+
+def _rules(table: Table) -> KeyRules:
+    return KeyRules.of(table.columns, [table.names.index(name) for name in table.keys])
 
 
 def _nothing(table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
@@ -203,6 +209,9 @@ class _Fold:
         self._documents = [(column.name, at) for at, column in enumerate(table.columns) if column.base_type == "json"]
         self._not_carried = not_carried
         self._unfit_ones = unfit
+        self._keys = _rules(table)
+        #: The columns of the key whose values are written in another form, and the functions to it.
+        self._forms = [(table.names.index(name), form) for name, form in zip(table.keys, self._keys.forms) if form is not None]
         #: Of each table with other columns: the number in its rows of each column, -1 where it has none.
         self._numbers: dict[Table, list[int]] = {
             one: [one.names.find(name) for name in table.names.names]
@@ -254,7 +263,8 @@ class _Fold:
             if before is None or after is None:
                 continue
             lacks = self._not_carried is ABSENT and -1 in self._numbers.get(change.table, ())
-            if ABSENT in after.values() or (lacks and change.key_of(before) != change.key_of(after)):
+            written = self._keys.written
+            if ABSENT in after.values() or (lacks and written(change.key_of(before)) != written(change.key_of(after))):
                 with contextlib.suppress(UnfitChangeError):  # it is raised again where the change is taken
                     found.append(self._key(change, before))
         return list(dict.fromkeys(found))
@@ -315,7 +325,8 @@ class _Fold:
                 "Name columns that tell them apart by canal.Rule(keys=…), or let a log of changes be the target. "
                 "Where a rule made the row, it must have the columns of the key.",
             )  # fmt: skip
-        return self._checked(change, change.key_of(row))
+        key = change.key_of(row)
+        return self._checked(change, self._keys.written(key) if self._forms else key)
 
     def _checked(self, change: Change, key: Key) -> Key:
         if None in key or ABSENT in key:
@@ -329,9 +340,14 @@ class _Fold:
         """The row in the order of the state's columns."""
         numbers = self._numbers.get(change.table)
         values = row.values()
-        if numbers is None:
-            return values
-        return tuple([values[number] if number >= 0 else self._not_carried for number in numbers])
+        if numbers is not None:
+            values = tuple([values[number] if number >= 0 else self._not_carried for number in numbers])
+        if self._forms:
+            own = list(values)
+            for number, form in self._forms:
+                own[number] = form(own[number])
+            values = tuple(own)
+        return values
 
     def _whole(self, change: Change, row: Values, before: Values | None) -> Values:
         """The row after a change, with what its image lacks out of the row before."""

@@ -37,6 +37,8 @@ def change_columns(table: Table, entries: Sequence[Entry], keys: Sequence[str]) 
             return None
     op = _OPERATIONS.take(found.op)
     numbers = [table.names.index(name) for name in keys]
+    if any(getattr(found.columns[at].type, "scale", 0) for at in numbers):
+        return None  # of a DECIMAL, whose zeros behind the point no key has (KeyRules.written)
     before = pa.Table.from_arrays([found.before[at] for at in numbers], list(keys))
     others = len(op) - pc.sum(pc.equal(op, UPDATE)).as_py()
     if any(found.columns[at].null_count for at in numbers) or any(column.null_count > others for column in before.columns):

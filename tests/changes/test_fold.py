@@ -148,11 +148,12 @@ def test_state_of_a_log_has_both_forms(fake_binlog: FakeBinlog) -> None:
     ("columns", "row"),
     [
         ("id INT, name VARCHAR(20)", {"id": 1}),
+        ("id DECIMAL(10,2) PRIMARY KEY, n INT", {"id": 1}),
         ("id INT PRIMARY KEY, at DATE", {"id": 1, "at": "0000-00-00"}),
         ("id DATE PRIMARY KEY, name VARCHAR(20)", {"id": "0000-00-00"}),
         ("id INT PRIMARY KEY, name VARCHAR(20) CHARACTER SET utf8mb4", {"id": 1, "name": b"\xff"}),
     ],
-    ids=["no key", "zero date", "zero date as key", "invalid text"],
+    ids=["no key", "scale", "zero date", "zero date as key", "invalid text"],
 )
 def test_changes_that_columns_do_not_hold_exactly_have_rows_alone(
     fake_binlog: FakeBinlog, columns: str, row: dict[str, Any]

@@ -19,6 +19,7 @@ def rules(column_type: str, charset: str | None = None) -> KeyRules:
 
 
 _BERLIN = ZoneInfo("Europe/Berlin")
+_NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 _TWICE = datetime(2026, 10, 25, 2, 30, tzinfo=_BERLIN)
 
 
@@ -88,3 +89,20 @@ def test_exact_of_labels_keeps_those_apart_that_print_alike() -> None:
 def test_group_of_a_text_that_only_a_prefix_identifies_is_unknown() -> None:
     assert rules("text", "utf8mb4").group(("abc",)) is None
     assert rules("blob").group((b"abc",)) is None
+
+
+@pytest.mark.parametrize(
+    ("column_type", "one", "other", "text"),
+    [
+        ("decimal(10,2)", Decimal("1.00"), Decimal("1.0000"), "1"),
+        ("decimal(10,2)", Decimal("100.00"), Decimal("100"), "100"),
+        ("decimal(65,30)", Decimal(f"{'9' * 35}.5"), Decimal(f"{'9' * 35}.50"), f"{'9' * 35}.5"),
+        ("decimal(10,2)", Decimal("-0.00"), Decimal("0"), "0"),
+        ("double", -0.0, 0.0, "0.0"),
+        ("timestamp", _NOON.astimezone(_BERLIN), _NOON, "2026-01-01 12:00:00+00:00"),
+    ],
+)
+def test_keys_that_the_source_calls_equal_are_written_alike(column_type: str, one: Any, other: Any, text: str) -> None:
+    written = rules(column_type).written
+
+    assert [str(written((key,))[0]) for key in (one, other)] == [text, text]
