@@ -183,10 +183,8 @@ class DuckDBWork(SQLWork):
     @contextmanager
     def _registered(self, name: str, table: pa.Table) -> Iterator[None]:
         self._connection.register(name, table)
-        try:
-            yield
-        finally:
-            self._connection.unregister(name)
+        yield
+        self._connection.unregister(name)  # after an error the rollback does so
 
     def _lists(self, name: str, columns: Sequence[str]) -> str:
         """What makes rows of a list for each column, of the column's type."""

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import attrs
 import pymysql
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, COMMAND
 
 from canal._util.option_checks import positive
 from canal.changes.alters import keeps_values
 from canal.changes.change import Table
 from canal.changes.latest import Key, TableState, Values
-from canal.errors import ConfigError, ConnectionLostError, TargetSchemaError, UnfitChangeError
+from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.schema import ColumnSchema, column_from_text
 from canal.targets.names import Naming, Path, same
 from canal.targets.protocol import Guarantee, Scope
@@ -32,6 +32,9 @@ from canal.targets.values import TEXTS, plain_text
 from canal.targets.watch import Watch
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from canal.changes.fold import ArrowState
     from canal.targets.tables.mysql import MySQLTableTarget
 
 _MODE: Final = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO"
@@ -91,7 +94,7 @@ class MySQLTarget:
     @contextmanager
     def begin(self, stream: str) -> Iterator[MySQLWork]:
         options = {"charset": "utf8mb4", "connect_timeout": 10, "autocommit": True, "client_flag": 0, **self.connect}
-        options["client_flag"] |= CLIENT.FOUND_ROWS
+        options["client_flag"] |= CLIENT.FOUND_ROWS | CLIENT.LOCAL_FILES  # it is never sent a file: see _load
         connection: Any = pymysql.connect(**{**options, "defer_connect": True})
         stopping = threading.Event()
         watch = Watch(lambda: connection._sock.fileno(), self.timeout, lambda: work.stopping if work is not None else stopping)
@@ -143,8 +146,10 @@ class MySQLWork(SQLWork):
         self._connection, self._database, self._server = connection, database, server
         self._sole_keys: dict[Path, bool] = {}
         self._padded: set[Path] = set()
+        self._stages: dict[Path, int] = {}
         self.execute(f"SET SESSION time_zone = '+00:00', foreign_key_checks = 0, sql_mode = '{_MODE}'")
         self._packet = int(self.execute("SELECT @@max_allowed_packet").fetchone()[0])
+        self._loads = self._can_load()
         super().__init__(stream, options)
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
@@ -173,10 +178,88 @@ class MySQLWork(SQLWork):
         for some in self._fitting(rows):
             slots = ", ".join([one] * len(some))
             self.execute(f"INSERT INTO {name} ({names}) VALUES {slots}{then}", [value for row in some for value in row])
-            for _, number, text in self.execute("SHOW WARNINGS").fetchall():
-                if number in _DEPRECATED:
-                    continue
+            self._check_warnings()
+
+    def _check_warnings(self) -> None:
+        for _, number, text in self.execute("SHOW WARNINGS").fetchall():
+            if number not in _DEPRECATED:
                 raise Refused(f"the server would change a value, warning {number}{_column(str(text))}")
+
+    # -- rows in columns: they are loaded into temporary tables, from which the others are changed ------------------------------
+
+    def _can_load(self) -> bool:
+        """Whether the server takes rows by LOAD DATA LOCAL, and does not log statements for its replicas to run."""
+        local, log, kind = self.execute("SELECT @@local_infile, @@log_bin, @@binlog_format").fetchone()
+        return bool(local) and not (log and kind == "STATEMENT")
+
+    def columns_of(self, state: TableState) -> ArrowState | None:
+        arrow = super().columns_of(state) if self._loads else None
+        if arrow is None or self.names.naming.path(state.table) not in self._padded:
+            return arrow
+        from canal.targets.sql_bulk import has_spaces
+
+        return None if any(map(has_spaces, [arrow.deletes, arrow.upserts.select(arrow.deletes.column_names)])) else arrow
+
+    def _make_stages(self, parts: Path, table: Table) -> None:
+        """Make temporary tables for rows and for keys. In a transaction not every server lets them be made."""
+        number = self._stages.setdefault(parts, len(self._stages))
+        for kind, columns in (("rows", table.names.names), ("keys", table.keys)):
+            stage = self.named((self._database, f"canal_{kind}_{number}"))
+            names = ", ".join(map(self.quoted, columns))
+            try:
+                self.execute(f"DROP TEMPORARY TABLE IF EXISTS {stage}")
+                self.execute(f"CREATE TEMPORARY TABLE {stage} AS SELECT {names} FROM {self.named(parts)} LIMIT 0")
+            except ConnectionLostError:
+                raise
+            except (TargetError, Refused):  # such as a right that the user does not have
+                self._loads = False
+
+    def form(self, values: pa.Array, column: ColumnSchema, declared: str) -> pa.Array | None:
+        from canal.targets.load_data import text_form
+
+        return text_form(values, declared)
+
+    def put_columns(self, name: str, table: Table, rows: ArrowState) -> None:
+        number = self._stages[self.names.naming.path(table)]
+        same = " AND ".join(f"{name}.{self.quoted(one)} = s.{self.quoted(one)}" for one in table.keys)
+        if rows.deletes.num_rows:
+            stage = self._load(f"canal_keys_{number}", table.keys, rows.deletes)
+            self.execute(f"DELETE FROM {name} USING {stage} AS s STRAIGHT_JOIN {name} ON {same}")
+        if not rows.upserts.num_rows:
+            return
+        stage = self._load(f"canal_rows_{number}", table.names.names, rows.upserts)
+        names = [self.quoted(one) for one in table.names.names]
+        own = [self.quoted(one) for one in table.names.names if one not in table.keys] or [self.quoted(table.keys[0])]
+        insert = f"INSERT INTO {name} ({', '.join(names)}) SELECT {', '.join(f's.{one}' for one in names)} FROM {stage} AS s"
+        if self._is_sole_key(table):
+            self.execute(f"{insert} ON DUPLICATE KEY UPDATE {', '.join(f'{name}.{one} = VALUES({one})' for one in own)}")
+        else:
+            sets = ", ".join(f"{name}.{one} = s.{one}" for one in own)
+            self.execute(f"UPDATE {stage} AS s STRAIGHT_JOIN {name} ON {same} SET {sets}")
+            self._check_warnings()
+            self.execute(f"{insert} LEFT JOIN {name} ON {same} WHERE {name}.{self.quoted(table.keys[0])} IS NULL")
+        self._check_warnings()
+
+    def _load(self, stage: str, columns: Sequence[str], rows: pa.Table) -> str:
+        """Send rows into a temporary table; return its name.
+
+        The library is not told to send local files, as it would send any file that a server asks for. Here it is the rows.
+        """
+        from canal.targets.load_data import lines, statement
+
+        stage = self.named((self._database, stage))
+        sql = statement(stage, list(map(self.quoted, columns)), rows).replace("%%", "%")  # it has no slots
+        connection = self._connection
+        with self._server.asked():
+            connection._execute_command(COMMAND.COM_QUERY, sql)
+            if connection._read_packet().is_load_local_packet():
+                for piece in lines(rows):
+                    connection.write_packet(piece)
+                    self._server.watch.renew()
+                connection.write_packet(b"")
+                connection._read_packet()
+        self._check_warnings()
+        return stage
 
     def _fitting(self, rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
         """Slices, no larger than a statement may be; a larger row is alone."""
@@ -243,6 +326,8 @@ class MySQLWork(SQLWork):
             collations = self._collations(parts, state.table).values()
             is_padded = any(one != "utf8mb4_0900_bin" and "_nopad_" not in one for one in collations)
             (self._padded.add if is_padded else self._padded.discard)(parts)
+        if self.columns_of(state) is not None:
+            self._make_stages(self.names.naming.path(state.table), state.table)
         return is_new
 
     def _collations(self, parts: Path, table: Table) -> dict[str, str]:

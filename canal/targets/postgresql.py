@@ -30,6 +30,9 @@ from canal.targets.watch import Watch
 
 if TYPE_CHECKING:
     import psycopg
+    import pyarrow as pa
+
+    from canal.changes.fold import ArrowState
 
 _TYPES: Final = {
     "tinyint": "smallint", "smallint": "smallint", "mediumint": "integer", "int": "integer", "bigint": "bigint",
@@ -164,21 +167,75 @@ class PostgreSQLWork(SQLWork):
         with self._server.asked():
             return self._connection.execute(sql.encode(), tuple(values))
 
-    def insert(self, name: str, columns: Sequence[str], rows: Sequence[Values]) -> None:
+    def insert(self, name: str, columns: Sequence[str], rows: Sequence[Values] | pa.Table) -> None:
         names = ", ".join(map(self.quoted, columns))
         copy_in = f"COPY {name} ({names}) FROM STDIN".replace("%%", "%")  # it has no slots
+        if isinstance(rows, Sequence):
+            with self._server.asked(), self._connection.cursor() as cursor, cursor.copy(copy_in.encode()) as copy:
+                for row in rows:
+                    copy.write_row(row)
+            return
+        from canal.targets.copy_binary import pieces
+
+        copy_in += " (FORMAT binary)"
         with self._server.asked(), self._connection.cursor() as cursor, cursor.copy(copy_in.encode()) as copy:
-            for row in rows:
-                copy.write_row(row)
+            for piece in pieces(rows):
+                copy.write(piece)
+                self._server.watch.renew()
+
+    def form(self, values: pa.Array, column: ColumnSchema, declared: str) -> pa.Array | None:
+        """Values of the Arrow type that has the bytes of the declared one."""
+        import pyarrow as pa
+        from pyarrow import types as kinds
+
+        from canal.targets import sql_bulk
+
+        kind = values.type
+        if kinds.is_integer(kind):
+            integers = {"smallint": pa.int16(), "integer": pa.int32(), "bigint": pa.int64()}
+            wanted = pa.decimal128(20, 0) if declared.startswith("numeric") else integers.get(declared)
+            return None if wanted is None else values.cast(wanted)
+        if kinds.is_duration(kind):
+            return sql_bulk.intervals(values) if declared in ("interval", "interval(6)") else None
+        if kinds.is_float32(kind) and declared == "double precision":
+            return sql_bulk.shortest_doubles(values)
+        zone = "with time zone" if kinds.is_timestamp(kind) and kind.tz else "without time zone"
+        takes = (
+            (kinds.is_decimal, r"numeric.*"), (kinds.is_float32, "real"), (kinds.is_float64, "double precision"),
+            (kinds.is_date, "date"), (kinds.is_timestamp, rf"timestamp(\(\d\))? {zone}"), (kinds.is_binary, "bytea"),
+            (kinds.is_string, r"text|json|character varying.*"),
+        )  # fmt: skip
+        return values if any(is_kind(kind) and re.fullmatch(name, declared) for is_kind, name in takes) else None
+
+    def put_columns(self, name: str, table: Table, rows: ArrowState) -> None:
+        from canal.targets.sql_bulk import parted
+
+        if rows.deletes.num_rows:
+            stage = self._staged(name, table.keys, rows.deletes)
+            self.execute(f"DELETE FROM {name} AS t USING {stage} s WHERE {self._same(table)}")
+        for part, put in zip(parted(rows), (self.upsert, self._insert_new)):
+            if part.num_rows:
+                put(name, table, table.names.names, part)
 
     def rollback(self) -> None:
         if not self._connection.closed:
             self.execute("ROLLBACK")
 
-    def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
-        if len(rows) <= _FEW:
+    def upsert(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values] | pa.Table) -> None:
+        if len(rows) <= _FEW and isinstance(rows, Sequence):
             super().upsert(name, table, columns, rows)
             return
+        stage, same = self._staged(name, columns, rows), self._same(table)
+        names = ", ".join(map(self.quoted, columns))
+        own = [one for one in columns if one not in table.keys] or [table.keys[0]]
+        sets = ", ".join(f"{self.quoted(one)} = s.{self.quoted(one)}" for one in own)
+        done = self.execute(f"UPDATE {name} AS t SET {sets} FROM {stage} s WHERE {same}")
+        if done.rowcount < len(rows):
+            lacking = f"SELECT {names} FROM {stage} s WHERE NOT EXISTS (SELECT 1 FROM {name} t WHERE {same})"
+            self.execute(f"INSERT INTO {name} ({names}) {lacking}")
+
+    def _staged(self, name: str, columns: Sequence[str], rows: Sequence[Values] | pa.Table) -> str:
+        """Put rows into a temporary table with some columns of a table, and return its name."""
         number = self._stages.setdefault((name, tuple(columns)), next(self._numbers))
         names = ", ".join(map(self.quoted, columns))
         self.execute(
@@ -187,15 +244,10 @@ class PostgreSQLWork(SQLWork):
         )
         self.execute(f"DELETE FROM canal_rows_{number}")
         self.insert(f"canal_rows_{number}", columns, rows)
-        same = " AND ".join(f"t.{self.quoted(one)} = s.{self.quoted(one)}" for one in table.keys)
-        own = [one for one in columns if one not in table.keys] or [table.keys[0]]
-        sets = ", ".join(f"{self.quoted(one)} = s.{self.quoted(one)}" for one in own)
-        done = self.execute(f"UPDATE {name} AS t SET {sets} FROM canal_rows_{number} s WHERE {same}")
-        if done.rowcount < len(rows):
-            self.execute(
-                f"INSERT INTO {name} ({names}) SELECT {names} FROM canal_rows_{number} s"
-                f" WHERE NOT EXISTS (SELECT 1 FROM {name} t WHERE {same})"
-            )
+        return f"canal_rows_{number}"
+
+    def _same(self, table: Table) -> str:
+        return " AND ".join(f"t.{self.quoted(one)} = s.{self.quoted(one)}" for one in table.keys)
 
     def patient(self) -> AbstractContextManager[None]:
         return self._server.watch.patient()

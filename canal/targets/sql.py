@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Values in one statement, at most.
 _SLICE: Final = 900
+#: Bytes that are put in columns, at most: offsets of Arrow are 32 bits.
+_LARGEST: Final = 1 << 29
 #: Rows that are asked for at once where a table is read.
 _SCAN: Final = 1000
 #: What the names of tables are filed under, beside the progress of the stream.
@@ -307,10 +309,17 @@ class SQLWork(SQLTables):
                     names, some = tuple([names[at] for at in shape]), [tuple([row[at] for at in shape]) for row in some]
                 put(name, table, names, some)
 
-    def _put_in_columns(self, name: str, state: TableState) -> bool:
-        """Put the state in columns. Return False if it is small, or only the row way puts its values exactly."""
+    def columns_of(self, state: TableState) -> ArrowState | None:
+        """Return the state as columns; None if it has none, or rows are to be put one by one because they are few."""
         arrow = state.arrow
-        if arrow is None or arrow.upserts.num_rows + arrow.deletes.num_rows < self.bulk_rows:
+        if arrow is None or arrow.upserts.num_rows + arrow.deletes.num_rows < self.bulk_rows or arrow.upserts.nbytes > _LARGEST:
+            return None
+        return arrow
+
+    def _put_in_columns(self, name: str, state: TableState) -> bool:
+        """Put the state in columns; return False if it is to be put in rows."""
+        arrow = self.columns_of(state)
+        if arrow is None:
             return False
         from canal.targets.sql_bulk import in_forms  # pyarrow is there, as the state has columns
 
@@ -346,7 +355,7 @@ class SQLWork(SQLTables):
         for where, values in self._where(state.table, [] if state.is_emptied else gone):
             self.execute(f"DELETE FROM {name} WHERE {where}", values)
 
-    def _insert_new(self, name: str, table: Table, columns: Sequence[str], rows: Sequence[Values]) -> None:
+    def _insert_new(self, name: str, table: Table, columns: Sequence[str], rows: Any) -> None:
         """Insert rows that are not there by what the source says; where some are, they were written before by something else."""
         self.execute("SAVEPOINT canal_new")
         try:

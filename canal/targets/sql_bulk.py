@@ -23,6 +23,7 @@ _SPAN: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return the column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
@@ -42,6 +43,13 @@ def in_forms(
         return None
     upserts, deletes = map(pa.table, made)
     return attrs.evolve(arrow, upserts=upserts, deletes=deletes)
+
+
+def has_spaces(rows: pa.Table) -> bool:
+    """Return whether a text ends with a space."""
+    return any(
+        kinds.is_string(column.type) and bool(pc.any(pc.ends_with(column, " ")).as_py()) for column in rows.columns
+    )  # fmt: skip
 
 
 def parted(rows: ArrowState) -> tuple[pa.Table, pa.Table]:
@@ -85,7 +93,7 @@ def intervals(values: pa.Array) -> pa.Array:
     made = np.zeros(len(values), _SPAN)
     made["days"], rest = np.divmod(micros(values), _DAY)
     made["nanos"] = rest * 1000
-    valid = values.is_valid().buffers()[1] if values.null_count else None
+    valid = pa.array(~_nulls(values)).buffers()[1] if values.null_count else None
     return pa.Array.from_buffers(pa.month_day_nano_interval(), len(values), [valid, pa.py_buffer(made)])
 
 

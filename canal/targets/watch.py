@@ -59,6 +59,12 @@ class Watch:
         finally:
             self._patience -= 1
 
+    def renew(self) -> None:
+        """Begin to count anew: the server has taken a part of what it is sent."""
+        with self._lock:
+            if self._since is not None:
+                self._since = time.monotonic()
+
     def __enter__(self) -> Self:
         with self._lock:
             self._since = time.monotonic()

@@ -14,15 +14,19 @@ from typing import Any, Final
 
 import attrs
 import duckdb
+import psycopg
 import pytest
 
 from canal.changes.fold import ArrowState
-from canal.targets import DuckDBTarget, SQLiteTarget
+from canal.errors import UnfitChangeError
+from canal.targets import DuckDBTarget, MySQLTarget, PostgreSQLTarget, SQLiteTarget
 from canal.targets.protocol import Progress
 from canal.targets.sql import SQLWork
 from canal.testing import FakeBinlog
+from canal.testing.servers import ThrowawayServer
 from tests.support.pipes import life
 from tests.support.states import changes
+from tests.support.target_servers import PostgreSQLServer
 
 _TEXTS: Final = ("", "a", "tail ", " head", "NULL", "\\N", 'a\tb\nc\rd\\e"f\'g,h;%s%%', "é", "😀", "\\", '"', "null", "0")
 _MOMENTS: Final = (datetime(1000, 1, 1), datetime(1969, 12, 31, 23, 59, 59), datetime(9999, 12, 31, 23, 59, 59))
@@ -111,9 +115,33 @@ def sqlite_base(folder: Path) -> Base:
     )  # fmt: skip
 
 
-@pytest.fixture(params=["duckdb", "sqlite"])
+def postgresql_base(server: PostgreSQLServer) -> Base:
+    return Base(
+        lambda schema: PostgreSQLTarget(server.conninfo, progress_table=f"p_{schema}"),
+        lambda schema: psycopg.connect(server.conninfo),
+        "SELECT *, s::text FROM {0}.{1} s ORDER BY s::text",
+    )
+
+
+def mysql_base(server: ThrowawayServer) -> Base:
+    def target(schema: str) -> MySQLTarget:
+        options = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+        return MySQLTarget(options, database=f"p_{schema}")
+
+    def connect(schema: str) -> Any:
+        return closing(server.connect(conv={}))  # no Python values: the text of the server
+
+    base = Base(target, connect, "SELECT * FROM {0}.{1} ORDER BY 1, 2")
+    base.run("", "SET GLOBAL local_infile = 1")
+    return base
+
+
+@pytest.fixture(params=["duckdb", "sqlite", "postgresql_server", "mysql_server", "mariadb_server"])
 def base(request: pytest.FixtureRequest, folder: Path) -> Base:
-    return {"duckdb": duckdb_base, "sqlite": sqlite_base}[request.param](folder)
+    if request.param in ("duckdb", "sqlite"):
+        return {"duckdb": duckdb_base, "sqlite": sqlite_base}[request.param](folder)
+    server = request.getfixturevalue(request.param)
+    return postgresql_base(server) if request.param == "postgresql_server" else mysql_base(server)
 
 
 @pytest.fixture
@@ -144,9 +172,16 @@ class Ways:
         with self.base.target(self.schemas[0]).begin("other") as work:
             return work
 
-    def send(self, log: Callable[[Any, str], None]) -> None:
+    def make(self, *statements: str) -> None:
+        """Run statements about a table ``t`` of each schema."""
+        for schema in self.schemas:
+            name = f"{schema}.t" if self.base.has_schemas else "t"
+            made = [f"CREATE SCHEMA {schema}"] if self.base.has_schemas else []
+            self.base.run(schema, *made, *(sql.format(name) for sql in statements))
+
+    def send(self, log: Callable[[Any, str], None], ways: slice = slice(None)) -> None:
         """Log the same in both logs, and follow them to their ends."""
-        for schema, fake, least in zip(self.schemas, self.logs, (1 << 62, 1)):
+        for schema, fake, least in list(zip(self.schemas, self.logs, (1 << 62, 1)))[ways]:
             self._patch.setattr(SQLWork, "bulk_rows", least)
             log(fake, schema)
             fake.end()
@@ -225,7 +260,7 @@ def test_keys_of_each_type_are_found_again_both_ways(ways: Ways) -> None:
     last = ways.same(*tables)
 
     assert all(len(last[name]) == len(TYPES[kind]) for name, kind in tables.items())
-    assert {row[2] for name in tables for row in last[name]} == {0, 100}
+    assert {str(row[2]) for name in tables for row in last[name]} == {"0", "100"}
 
 
 def history(seed: int) -> tuple[str, list[list[tuple[str, dict[str, Any], dict[str, Any]]]]]:
@@ -282,13 +317,10 @@ def test_random_changes_come_to_the_same_both_ways(ways: Ways, full_size: bool) 
 
 
 def test_columns_of_the_targets_own_stay_and_rows_that_are_there_are_not_refused(ways: Ways) -> None:
-    for schema in ways.schemas:
-        name = f"{schema}.t" if ways.base.has_schemas else "t"
-        ways.base.run(
-            schema, *([f"CREATE SCHEMA {schema}"] if ways.base.has_schemas else []),
-            f"CREATE TABLE {name} (mine VARCHAR(9) DEFAULT 'new', n INT, id INT PRIMARY KEY)",
-            f"INSERT INTO {name} (id, n, mine) VALUES (1, 0, 'kept'), (2, 0, 'kept'), (3, 0, 'gone')",
-        )  # fmt: skip
+    ways.make(
+        "CREATE TABLE {} (mine VARCHAR(9) DEFAULT 'new', n INT, id INT PRIMARY KEY)",
+        "INSERT INTO {} (id, n, mine) VALUES (1, 0, 'kept'), (2, 0, 'kept'), (3, 0, 'gone')",
+    )
 
     def log(fake: FakeBinlog, schema: str) -> None:
         table = fake.table(schema, "t", "id INT PRIMARY KEY, n INT")
@@ -300,6 +332,45 @@ def test_columns_of_the_targets_own_stay_and_rows_that_are_there_are_not_refused
 
     ways.send(log)
 
-    rows = {row[2]: row[:2] for row in ways.same("t")["t"]}
+    rows = {int(row[2]): (row[0], int(row[1])) for row in ways.same("t")["t"]}
     assert rows == {1: ("kept", 1), 2: ("kept", 2), 3: ("new", 3), 4: ("new", 4), 5: ("new", 5)}
+    assert ways.put == {"t": 1}
+
+
+def test_unique_values_that_change_places_pass_both_ways(ways: Ways) -> None:
+    ways.make("CREATE TABLE {} (id INT PRIMARY KEY, n INT UNIQUE, mine INT DEFAULT 1)")
+
+    def log(fake: FakeBinlog, schema: str) -> None:
+        fake.table(schema, "t", "id INT PRIMARY KEY, n INT").insert(*({"id": n, "n": n} for n in range(9)))
+
+    def swap(fake: FakeBinlog, schema: str) -> None:
+        table = fake.table(schema, "t", "id INT PRIMARY KEY, n INT")
+        table.update({"id": 1, "n": 1}, {"n": 100}, {"id": 2, "n": 2}, {"n": 1}, {"id": 1, "n": 100}, {"n": 2})
+        table.update({"id": 3, "n": 3}, {"n": 30})
+        table.insert({"id": 20, "n": 3})
+
+    ways.send(log)
+    ways.send(swap)
+
+    rows = {int(row[0]): int(row[1]) for row in ways.same("t")["t"]}
+    assert rows == {0: 0, 1: 2, 2: 1, 3: 30, 20: 3, **{n: n for n in range(4, 9)}}
+    assert ways.put == {"t": 2}
+
+
+def test_rows_that_are_refused_are_named_one_by_one_both_ways(ways: Ways) -> None:
+    ways.make("CREATE TABLE {} (id INT PRIMARY KEY, n INT, CHECK (n <> 7))")
+
+    def log(fake: FakeBinlog, schema: str) -> None:
+        table = fake.table(schema, "t", "id INT PRIMARY KEY, n INT")
+        table.insert(*({"id": n, "n": 7 if n in (3, 30) else 0} for n in range(40)))
+
+    with pytest.raises(UnfitChangeError) as rows:
+        ways.send(log, ways=slice(0, 1))
+    with pytest.raises(UnfitChangeError) as columns:
+        ways.send(log, ways=slice(1, 2))
+
+    for error in (rows.value, columns.value):
+        assert sorted(change.row["id"] for change in error.changes) == [3, 30]
+    assert rows.value.message.partition(": ")[2] == columns.value.message.partition(": ")[2]
+    assert ways.same("t") == {"t": []}
     assert ways.put == {"t": 1}
