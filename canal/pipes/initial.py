@@ -577,7 +577,7 @@ def _is_same(name: Name, entry: Entry) -> bool:
 
 def _is_reached(end: Position, at: Position, passed: Position | None) -> bool | None:
     """Whether the stream is at the end of a chunk's log, or behind it; None: that cannot be told."""
-    if passed is not None and end.precedes(passed) or passed == end:
+    if passed is not None and passed.precedes(end) is False:
         return True
     before = at.precedes(end)
     return None if before is None else not before

@@ -92,7 +92,8 @@ class History:
 def _changed(
     rng: random.Random, fake: FakeBinlog, table: Any, rows: list[Row], number: int, has_key: bool
 ) -> list[Row]:  # fmt: skip
-    kind = rng.choices(("insert", "update", "move", "delete", "truncate"), (8, 4, 4, 4, 0.5) if number > 15 else (1, 0, 0, 0, 0))[0]
+    weights = (8, 4, 4, 4, 0.5) if number > 15 else (1, 0, 0, 0, 0)
+    kind = rng.choices(("insert", "update", "move", "delete", "truncate"), weights)[0]
     taken = {row[:2] for row in rows}
     free = [(a, b) for a in PARTS for b in PARTS if not has_key or (a, b) not in taken]
     if kind == "truncate":
