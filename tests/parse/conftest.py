@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import canal
-from canal.parse.log import states
 from canal.parse.log.decoder import BinlogDecoder
+from tests.support.decoder_flags import check
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -21,7 +21,7 @@ def flags_that_are_true_together() -> Iterator[None]:
 
     def checked(decoder: BinlogDecoder, data: bytes, size: int) -> None:
         event(decoder, data, size)
-        states.check(decoder)
+        check(decoder)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BinlogDecoder, "_event", checked)

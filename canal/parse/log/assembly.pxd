@@ -6,6 +6,10 @@ from canal.parse.log.tape cimport Tape
 from canal.rows cimport wire
 
 cdef object _BEGIN, _END, _ROWDATA, _QUERY
+cdef bytes _TABLE
+cdef const unsigned char* _NEXT
+cdef int _MOVES, _REFUSED, _BETWEEN, _XA, _RELEASED
+cdef int _ANNOUNCE, _BEGUN, _RELEASE, _ENDED
 
 @cython.final
 cdef class Assembly:
@@ -24,8 +28,8 @@ cdef class Assembly:
     cdef readonly dict savepoints
     cdef public tuple prepared
     cdef public list known
-    cdef public bint leaves_out, is_doubtful, is_replay, may_undo, in_xa, released
-    cdef readonly bint is_skipping
+    cdef public bint leaves_out, is_doubtful, is_replay, may_undo
+    cdef readonly int state
     cdef readonly list undone
     cdef public list taken_back
     cdef readonly long long undone_row
@@ -33,6 +37,8 @@ cdef class Assembly:
     cdef readonly long long skip
 
     cpdef reset(self, object position, str source, object executed, Tape tape, object continuity)
+    @cython.locals(state=int)
+    cpdef int move(self, int move) except -1
     cpdef begin_group(self, long long start, object source, unsigned long long number)
     @cython.locals(txn=Transaction)
     cdef Transaction begin(self, const unsigned char* p, long long start, str journal, str incarnation)

@@ -17,6 +17,7 @@ from canal.errors import ConnectionLostError, DecodeError, LostReason, PositionL
 from canal.model import Entry, EntryType, EventType, Transaction, new_entry, new_transaction
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.gtid_run import GtidRun
+from canal.parse.log.states import NEXT, REFUSED, Move, State
 from canal.parse.log.tape import Tape
 from canal.position import Position
 from canal.rows import wire
@@ -25,6 +26,12 @@ _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND
 _ROWDATA = EntryType.ROWDATA
 _QUERY = EventType.QUERY
+#: The table of moves, and states and moves as C integers when compiled.
+_TABLE = NEXT
+_NEXT = _TABLE
+_MOVES, _REFUSED = len(Move), REFUSED
+_BETWEEN, _XA, _RELEASED = int(State.BETWEEN), int(State.XA), int(State.RELEASED)
+_ANNOUNCE, _BEGUN, _RELEASE, _ENDED = int(Move.ANNOUNCE), int(Move.BEGIN), int(Move.RELEASE), int(Move.END)
 #: RELEASE SAVEPOINT is not in the log, so savepoints never end; we keep this many of a transaction.
 _MOST_SAVEPOINTS = 100_000
 
@@ -48,9 +55,7 @@ class Assembly:
         part: the piece that they belong to.
         ordinal: number of the next entry in its transaction.
         skip: so many of its row changes are done and left out.
-        is_skipping: that is so of the open transaction, or of the next one.
-        in_xa: its end may be XA PREPARE, so no piece of it goes out before.
-        released: it is an XA transaction that was too large to be held: its rows are read again when it is committed.
+        state: what is open: a number of ``State``.
         may_undo: the transaction may take back rows later, by ROLLBACK or ROLLBACK TO, as far as its GTID event says.
         undone: first and last ordinal + 1 of each range of entries that it takes back later; None: unknown.
         taken_back: of a look ahead itself: the ranges so far.
@@ -70,6 +75,7 @@ class Assembly:
         self.piece_entries = piece_entries
         self.run = GtidRun()
         self.taken_back: list[tuple[int, int]] | None = None
+        self.state = _BETWEEN
         self.txn: Transaction | None = None
         self.tape: Tape | None = None
         self.savepoints: dict[str, tuple[int, int, int]] = {}  # ordinal, rows and piece of each
@@ -99,11 +105,24 @@ class Assembly:
         self._skip_timestamp = position.timestamp // 1000
         self._skip_server = position.server_id
         self._skip_gtid = position.next_gtid
-        self.is_skipping = position.row > 0
         self.ordinal = 0
         self._xa_mark = None
         self.may_undo = True
         self.drop()
+
+    def move(self, move: int) -> int:
+        """Make a move of ``canal.parse.log.states.MOVES`` and return the state.
+
+        Raises:
+            DecodeError: the state does not have this move; the state stays.
+        """
+        state = _NEXT[self.state * _MOVES + move]
+        if state == _REFUSED:
+            raise DecodeError(
+                f"{Move(move).name} in the state {State(self.state).name} of {self.txn!r}", remedy="The log is damaged here."
+            )
+        self.state = state
+        return state
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
@@ -114,6 +133,7 @@ class Assembly:
         if self.is_doubtful:
             self.is_doubtful = False
             self._continuity.check()
+        self.move(_ANNOUNCE)
         self.may_undo = True
         if self.run.begin(start, source, number):
             self._done_to = 0
@@ -133,7 +153,7 @@ class Assembly:
 
     def begin(self, p: bytes, start: int, journal: str, incarnation: str) -> Transaction:
         """A transaction begins with this event, without an entry for that."""
-        if not self.run.is_open:  # no GTIDs here: the group begins with this event
+        if self.state == _BETWEEN:  # no GTIDs here: the group begins with this event
             self.begin_group(start, None, 0)
         txn = new_transaction(self._source, journal, self.run.offset, wire.u32(p, layout.SERVER), wire.u32(p, layout.TIME))
         self.run.stamp(txn)
@@ -144,18 +164,19 @@ class Assembly:
         txn.incarnation = incarnation
         if txn.gtid_source is not None and txn.gtid_number <= self._done_to:
             txn.is_done = self.leaves_out = True
-        if self.is_skipping:
+        if self.skip > 0:
             self._check_begin(txn)
+        self.move(_BEGUN)
         self.txn = txn
         self.ordinal = 0
-        self.part = 1 if self.is_skipping else 0
+        self.part = 1 if self.skip > 0 else 0
         self.timestamp = txn.timestamp
         return txn
 
     def _check_begin(self, txn: Transaction) -> None:
         """Whether it is the one of which rows are done."""
         if self.is_known(txn):  # that one comes behind it
-            self._skip_later, self.skip, self.is_skipping = self.skip, 0, False
+            self._skip_later, self.skip = self.skip, 0
         elif not self._is_skipped(txn):
             raise PositionLostError(
                 f"the cursor says that {self.skip} rows are done of a transaction {self._skip_gtid or '-'} that server "
@@ -194,7 +215,7 @@ class Assembly:
 
     def _relieve(self) -> None:
         """The open transaction is too large to wait for its end."""
-        if self.in_xa and not self.is_replay:
+        if self.state >= _XA and not self.is_replay:
             self.let_go()
             return
         if self.may_undo and self._look_ahead is not None and self.txn is not None:
@@ -217,7 +238,7 @@ class Assembly:
         """An XA transaction that is too large to be held: its rows are read again when it is committed."""
         self.keep([one for one in self.pending if one.entry_type == _BEGIN])
         self.pending_bytes = 0
-        self.released = True
+        self.move(_RELEASE)
 
     def keep(self, entries: list[Entry]) -> None:
         """Of the open transaction's entries these are left; the caller sees to ``pending_bytes``."""
@@ -251,7 +272,7 @@ class Assembly:
         txn = self.txn
         if txn is None:
             return 0
-        found = (0, 0, 1 if self.is_skipping else 0) if savepoint is None else self.savepoints.get(savepoint)
+        found = (0, 0, 1 if self.skip > 0 else 0) if savepoint is None else self.savepoints.get(savepoint)
         if found is None:
             raise DecodeError(
                 f"ROLLBACK TO {savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} has set",
@@ -264,7 +285,7 @@ class Assembly:
         elif self.undone and self.ordinal >= self.undone[0][1]:
             del self.undone[0]
             self.undone_row = -1
-        if self.released or txn.row_count == row:
+        if self.state == _RELEASED or txn.row_count == row:
             return 0
         if row < self.skip <= txn.row_count or (self.undone is None and part != self.part):
             raise SourceError(
@@ -314,6 +335,7 @@ class Assembly:
         if txn is None:
             # canal's cursors name the start of the last END: a dump from there begins with it.
             self.run.end()
+            self.move(_ENDED)
             return
         if self.undone_row >= 0:  # the look ahead did not find its end
             raise ConnectionLostError(f"{txn!r} was not whole in the log when it was looked through: it is read again")
@@ -340,7 +362,7 @@ class Assembly:
         self._end(txn, entry, end)
 
     def _check_skipped(self, txn: Transaction) -> None:
-        if self.is_skipping and txn.row_count < self.skip:
+        if txn.row_count < self.skip:
             raise PositionLostError(
                 f"the cursor says that {self.skip} rows of {txn!r} are done, but it has {txn.row_count}",
                 reason=LostReason.DIVERGED,
@@ -360,7 +382,6 @@ class Assembly:
             self.tape.close(txn)
         self.skip = self._skip_later
         self._skip_later = 0
-        self.is_skipping = self.skip > 0
         self.run.end()
         self._close()
         if self._out_bytes > self.piece_bytes or self._open_at > self.piece_entries:
@@ -376,10 +397,9 @@ class Assembly:
         self._close()
 
     def _close(self) -> None:
+        self.move(_ENDED)
         self.txn = None
         self.part = 0
-        self.in_xa = False
-        self.released = False
         self.undone = None
         self.undone_row = -1
         if self.savepoints:

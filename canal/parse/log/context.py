@@ -26,7 +26,6 @@ class LogContext(Protocol):
     destination: str
     journal: str
     follow_only: bool
-    is_undecided: bool
     statement_count: int
 
     @property

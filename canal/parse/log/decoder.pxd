@@ -13,6 +13,7 @@ from canal.rows.decoder cimport RowDecoder
 cdef object _ROWDATA, _INSERT, _UPDATE, _DELETE
 cdef unsigned long long _MAX_GTID
 cdef unsigned int _CRC_RESIDUE
+cdef int _BETWEEN, _ALONE, _BEGIN_ALONE, _ENTER_XA, _UNDECIDE
 cdef long long _LOW, _HALF, _WRAP, _BYTES
 
 @cython.final
@@ -23,14 +24,13 @@ cdef class BinlogDecoder:
     cdef readonly object xa, statements
     cdef long long _inflated_bytes
     cdef public long long event_count, byte_count, statement_count
-    cdef public bint follow_only, is_undecided
+    cdef public bint follow_only
     cdef public str destination, journal, purged, incarnation, flavor
     cdef public long long offset
     cdef long long _at, _floor
     cdef str _floor_journal, _source
     cdef object _format, _writer, _continuity, _look_ahead
     cdef bint _checksum, _unproved, _strict, _bare
-    cdef readonly bint is_alone
     cdef dict _gtid_sources
     cdef bytes _sid
     cdef str _sid_text

@@ -55,6 +55,7 @@ from canal.parse.log.events import (
 )
 from canal.parse.log.framing import Events
 from canal.parse.log.statements import Statements
+from canal.parse.log.states import Move, State
 from canal.parse.log.table_maps import TableMaps
 from canal.parse.log.tape import Tape
 from canal.parse.log.xa import XaTransactions
@@ -80,6 +81,9 @@ _ROWDATA = EntryType.ROWDATA
 _INSERT = EventType.INSERT
 _UPDATE = EventType.UPDATE
 _DELETE = EventType.DELETE
+#: States and moves as C integers when compiled.
+_BETWEEN, _ALONE = int(State.BETWEEN), int(State.ALONE)
+_BEGIN_ALONE, _ENTER_XA, _UNDECIDE = int(Move.BEGIN_ALONE), int(Move.ENTER_XA), int(Move.UNDECIDE)
 
 #: Events that carry no change and need no action here.
 _IGNORED = frozenset(
@@ -172,8 +176,6 @@ class BinlogDecoder:
         self._checksum = False
         self._unproved = False
         self._bare = False
-        self.is_alone = False
-        self.is_undecided = False
         self._forget_query()
         self.maps.forget()
         self.maps.end_statement()
@@ -263,7 +265,7 @@ class BinlogDecoder:
     def group_position(self) -> Position:
         """The position before the transaction that the present event belongs to."""
         run = self.assembly.run
-        return self._position(run.offset if run.is_open else self.offset, run.executed())
+        return self._position(run.offset if self.assembly.state != _BETWEEN else self.offset, run.executed())
 
     def _position(self, offset: int, executed: Any) -> Position:
         gtid = "" if executed is None else executed
@@ -472,7 +474,6 @@ class BinlogDecoder:
                     remedy="Undo the rows of this transaction, then continue from its start.",
                 )
             log.warning("[%s] the source stopped inside %r; the server rolls it back and so do we", self.destination, txn)
-        self.is_alone = False
         self._forget_query()
         self.assembly.drop()
 
@@ -511,7 +512,7 @@ class BinlogDecoder:
             self.assembly.is_doubtful = self._continuity.is_open
 
     def _adopt_executed(self, executed: Any) -> None:
-        if self.assembly.run.is_open:
+        if self.assembly.state != _BETWEEN:
             raise DecodeError(
                 "a list of the GTIDs before it stands inside a transaction", remedy="The log is damaged here."
             )
@@ -561,10 +562,12 @@ class BinlogDecoder:
             self._pair = self._gtid_sources[pair]
             self._domain, self._server = self._pair
         self.assembly.begin_group(start, self._pair, wire.u64(p, layout.MARIADB_GTID_NUMBER))
-        self.is_undecided = flags & kinds.FL_DDL != 0 and is_undecided_alter(wire.piece(p, 0, size), end)
         if not flags & (kinds.FL_STANDALONE | kinds.FL_COMPLETED_XA):
             self.open(p, size, start)
-            self.assembly.in_xa = flags & kinds.FL_PREPARED_XA != 0
+            if flags & kinds.FL_PREPARED_XA:
+                self.assembly.move(_ENTER_XA)
+        if flags & kinds.FL_DDL and is_undecided_alter(wire.piece(p, 0, size), end):
+            self.assembly.move(_UNDECIDE)
 
     def begin(self, p: bytes, start: int) -> Transaction:
         """A transaction begins with this event, without an entry for that."""
@@ -643,7 +646,7 @@ class BinlogDecoder:
         txn = assembly.txn
         if txn is None and self._bare:
             txn = self.open(p, size, start)
-            self.is_alone = True
+            assembly.move(_BEGIN_ALONE)
         if txn is None:
             raise DecodeError(
                 f"{event_name(kind)} at offset {start} outside of a transaction", event_type=kind,
@@ -681,8 +684,7 @@ class BinlogDecoder:
             assembly.ordinal += 1
         if last_of_statement:
             self._close_statement()
-            if self.is_alone:
-                self.is_alone = False
+            if assembly.state == _ALONE:
                 self.finish(p, size, start)
 
     def _close_statement(self) -> None:

@@ -4,7 +4,6 @@ from canal.model cimport Transaction
 @cython.final
 cdef class GtidRun:
     cdef readonly object base, source
-    cdef readonly bint is_open
     cdef readonly long long offset
     cdef readonly unsigned long long number
     cdef public long long last_committed, sequence_number

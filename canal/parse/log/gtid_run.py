@@ -17,7 +17,6 @@ class GtidRun:
 
     Attributes:
         base: what is done but for the run; None where it is not known.
-        is_open: a group has begun and not ended.
         offset: where that group begins in its journal.
         source, number: its GTID: a UUID or MariaDB's (domain, server id); None where it has none.
         last_committed, sequence_number: MySQL's clock of the journal, see ``Transaction``; 0 where it is not told.
@@ -44,7 +43,6 @@ class GtidRun:
 
     def begin(self, offset: int, source: Any, number: int) -> bool:
         """A group begins. Gives whether it is the first of a run, where sets are known at all."""
-        self.is_open = True
         self.offset = offset
         self.source = source
         self.number = number
@@ -64,13 +62,12 @@ class GtidRun:
 
     def end(self) -> None:
         """The group is done."""
-        if self.is_open and self.source is not None:
+        if self.source is not None:
             self._last = self.number
         self.drop()
 
     def drop(self) -> None:
         """The group never was."""
-        self.is_open = False
         self.source = None
 
     def executed(self) -> Any:
@@ -86,7 +83,7 @@ class GtidRun:
         """What is done when the open group is."""
         base = self.executed()
         source = self.source
-        if base is None or not self.is_open or source is None:
+        if base is None or source is None:
             return base
         return base.add(*source, self.number) if type(source) is tuple else base.add(source, self.number)
 

@@ -19,6 +19,7 @@ from canal.errors import UnsupportedError
 from canal.model import Entry, EntryType, EventType
 from canal.parse.log.context import LogContext
 from canal.parse.log.events import ddl_context, query_context, status_of
+from canal.parse.log.states import State
 from canal.rows import wire
 from canal.rows.charsets import lenient_text
 from canal.statement import Statement, Verb
@@ -74,8 +75,7 @@ class Statements:
                 assembly.tape.add_statement(data, statement, sql)
             if statement.kind == "xa":
                 self._xa(decoder, data, start, statement)
-            elif decoder.is_undecided:
-                decoder.is_undecided = False
+            elif assembly.state == State.UNDECIDED:
                 _leave_out(decoder, data, start, statement)
             else:
                 explicit = explicit_defaults(decoder, data) if statement.kind == "ddl" else None

@@ -1,94 +1,70 @@
-"""Which flags of a decoder are true together between two events, as a table.
+"""The states of a decoder between two events, and the moves from one state to the next, as a table.
 
-Never decides anything: the decoder and its parts set their flags, and tests hold each decoder that they run against the table.
+Never looks at an event: ``Assembly`` makes each move, and refuses one that the table does not have.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from canal.parse.log.decoder import BinlogDecoder
+from typing import Final
 
 
-class State(enum.Enum):
-    """What is open."""
+class State(enum.IntEnum):
+    """What is open. From ``OPEN`` on a transaction is."""
 
-    BETWEEN = "nothing"
-    ANNOUNCED = "a GTID has come, its transaction has not begun"
-    OPEN = "a transaction"
-    ALONE = "rows without BEGIN, which end with their statement"
-    XA = "a transaction that may end in XA PREPARE: no piece of it goes out before"
-    RELEASED = "such a one that is too large to be held: its rows are read again at its end"
+    BETWEEN = 0
+    """Nothing."""
+
+    ANNOUNCED = 1
+    """A GTID has come, or an event that stands for one; its transaction has not begun."""
+
+    UNDECIDED = 2
+    """The same, and the statement to come is an ALTER that has not happened, or has failed."""
+
+    OPEN = 3
+    """A transaction."""
+
+    ALONE = 4
+    """Rows without BEGIN, which end with their statement."""
+
+    XA = 5
+    """A transaction that may end in XA PREPARE: no piece of it is handed out before."""
+
+    RELEASED = 6
+    """Such a transaction that is too large to be held: its rows are read again when it is committed."""
 
 
-class Flag(enum.Enum):
-    SKIPPING = "so many rows of the transaction, or of the next one, are done and left out"
-    PIECE = "entries of the transaction have been handed out, by this decoder or before the start"
-    REPLAY = "a prepared transaction is read again"
-    UNDECIDED = "the statement to come is an ALTER that has not happened, or has failed"
+class Move(enum.IntEnum):
+    """What happens to a state."""
+
+    ANNOUNCE = 0
+    UNDECIDE = 1
+    BEGIN = 2
+    BEGIN_ALONE = 3
+    """The transaction that has begun has no BEGIN."""
+
+    ENTER_XA = 4
+    RELEASE = 5
+    READ_AGAIN = 6
+    """The rows of the transaction come from the log again, as those of any transaction."""
+
+    END = 7
+    """The transaction or the statement has ended, or never was."""
 
 
-S, P, R, U = Flag.SKIPPING, Flag.PIECE, Flag.REPLAY, Flag.UNDECIDED
-#: What may be true in each state. A transaction of which rows are left out has had a piece, so both are or none.
-TOGETHER: Final[Mapping[State, frozenset[frozenset[Flag]]]] = {
-    state: frozenset(map(frozenset, rows))
-    for state, rows in {
-        State.BETWEEN: ((), (S,), (R,), (S, R)),
-        State.ANNOUNCED: ((), (S,), (R,), (S, R), (U,)),
-        State.OPEN: ((), (P,), (S, P)),
-        State.ALONE: ((), (P,), (S, P)),
-        State.XA: ((), (S, P), (R,), (P, R), (S, P, R)),
-        State.RELEASED: ((), (S, P)),
-    }.items()
+S, M = State, Move
+MOVES: Final[Mapping[State, Mapping[Move, State]]] = {
+    # canal's cursors name the start of the last END: a dump from there begins with it.
+    S.BETWEEN: {M.ANNOUNCE: S.ANNOUNCED, M.END: S.BETWEEN},
+    S.ANNOUNCED: {M.ANNOUNCE: S.ANNOUNCED, M.UNDECIDE: S.UNDECIDED, M.BEGIN: S.OPEN, M.END: S.BETWEEN},
+    S.UNDECIDED: {M.ANNOUNCE: S.ANNOUNCED, M.BEGIN: S.OPEN, M.END: S.BETWEEN},
+    S.OPEN: {M.BEGIN_ALONE: S.ALONE, M.ENTER_XA: S.XA, M.READ_AGAIN: S.OPEN, M.END: S.BETWEEN},
+    S.ALONE: {M.END: S.BETWEEN},
+    S.XA: {M.ENTER_XA: S.XA, M.RELEASE: S.RELEASED, M.END: S.BETWEEN},
+    S.RELEASED: {M.RELEASE: S.RELEASED, M.READ_AGAIN: S.OPEN, M.END: S.BETWEEN},
 }
-
-
-def state_of(decoder: BinlogDecoder) -> State:
-    """The state that the flags of a decoder say.
-
-    Raises:
-        ValueError: they contradict each other.
-    """
-    assembly = decoder.assembly
-    group, txn, alone, xa, released = (
-        assembly.run.is_open, assembly.txn is not None, decoder.is_alone, assembly.in_xa, assembly.released,
-    )  # fmt: skip
-    found = _STATES.get((bool(group), txn, bool(alone), bool(xa), bool(released)))
-    if found is None:
-        raise ValueError(f"group={group} txn={txn} alone={alone} xa={xa} released={released}")
-    return found
-
-
-#: A group has begun, its transaction is open, of rows alone, in XA, its rows are let go.
-_STATES: Final = {
-    (False, False, False, False, False): State.BETWEEN,
-    (True, False, False, False, False): State.ANNOUNCED,
-    (True, True, False, False, False): State.OPEN,
-    (True, True, True, False, False): State.ALONE,
-    (True, True, False, True, False): State.XA,
-    (True, True, False, True, True): State.RELEASED,
-}
-
-
-def flags_of(decoder: BinlogDecoder) -> frozenset[Flag]:
-    assembly = decoder.assembly
-    are = {
-        Flag.SKIPPING: assembly.is_skipping, Flag.PIECE: assembly.part > 0, Flag.REPLAY: assembly.is_replay,
-        Flag.UNDECIDED: decoder.is_undecided,
-    }  # fmt: skip
-    return frozenset(flag for flag, is_set in are.items() if is_set)
-
-
-def check(decoder: BinlogDecoder) -> tuple[State, frozenset[Flag]]:
-    """The state and the flags of a decoder between two events.
-
-    Raises:
-        ValueError: they cannot be true together.
-    """
-    state, flags = state_of(decoder), flags_of(decoder)
-    if flags not in TOGETHER[state]:
-        raise ValueError(f"{state} with {sorted(flag.name for flag in flags)}")
-    return state, flags
+#: In ``NEXT``: there is no such move.
+REFUSED: Final = 255
+#: ``MOVES`` for compiled code: the next state, by state * len(Move) + move.
+NEXT: Final = bytes(MOVES[state].get(move, REFUSED) for state in State for move in Move)

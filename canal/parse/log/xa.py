@@ -16,6 +16,7 @@ from canal.parse.log.assembly import Assembly
 from canal.parse.log.context import LogContext
 from canal.parse.log.events import parse_xa_prepare
 from canal.parse.log.statements import rollback
+from canal.parse.log.states import Move, State
 from canal.position import PreparedXa
 from canal.rows import wire
 from canal.statement import Statement, Verb
@@ -58,7 +59,7 @@ class XaTransactions:
         if verb == Verb.XA_START:
             if assembly.txn is None:  # MariaDB's GTID has opened it already
                 decoder.open(data, len(data), start).thread_id = wire.u32(data, layout.QUERY_THREAD)
-            assembly.in_xa = True
+            assembly.move(Move.ENTER_XA)
             return
         if verb == Verb.XA_END:
             return
@@ -68,9 +69,10 @@ class XaTransactions:
                 remedy="Nothing was skipped. Please report this with the log.",
             )  # fmt: skip
         if assembly.txn is not None:
-            if verb == Verb.XA_ROLLBACK and assembly.in_xa:  # not prepared: MySQL's ROLLBACK of statements
+            # Not prepared: MySQL's ROLLBACK of statements.
+            if verb == Verb.XA_ROLLBACK and assembly.state in (State.XA, State.RELEASED):
                 self.replayed = statement.xid
-                if assembly.released:
+                if assembly.state == State.RELEASED:
                     assembly.let_go()
                     own = PreparedXa(statement.xid, assembly.txn.journal, assembly.txn.offset)
                     self._read_log(decoder, assembly.txn, own, start, is_committed=False)
@@ -103,13 +105,13 @@ class XaTransactions:
             self._forget(assembly, xid)
             if txn is not None:
                 txn.xa_end = assembly.prepared
-                if assembly.released:
+                if assembly.state == State.RELEASED:
                     assembly.let_go()  # the rows behind those that were let go: all are read again
                     self._deliver(decoder, txn, PreparedXa(xid, txn.journal, txn.offset), start, is_committed=True)
             decoder.finish(data, len(data), start)
         else:
             held = None
-            if not assembly.released:
+            if assembly.state != State.RELEASED:
                 rows = [entry for entry in assembly.pending if entry.entry_type == _ROWDATA]
                 held = (rows, txn.row_count, assembly.pending_bytes)
             assembly.keep([entry for entry in assembly.pending if entry.entry_type != _ROWDATA])
@@ -177,7 +179,7 @@ class XaTransactions:
         assembly = decoder.assembly
         # Rows of one that is committed in one phase keep their offsets.
         offset = None if prepared.offset == txn.offset and prepared.journal == txn.journal else start
-        assembly.in_xa = assembly.released = False
+        assembly.move(Move.READ_AGAIN)
         if self._read_again is None:
             raise UnsupportedError(
                 f"the rows of XA transaction {prepared.xid} lie before the start, and this source cannot be read again there",
