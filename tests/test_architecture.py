@@ -157,7 +157,8 @@ def test_offsets_of_fields_in_events_have_names() -> None:
     bytes_of = r"event|data|head|header|inner|chunk|rotate|description"
     numbers = {value for name, value in vars(event_layout).items() if name.isupper()} - {*range(13), 16, 20, 32}
     bare = []
-    for path in (*(PACKAGE / "parse").glob("*.py"), *(PACKAGE / "parse/log").glob("*.py"), PACKAGE / "parse/source/files.py"):
+    files = [PACKAGE / f"parse/source/{name}.py" for name in ("files", "file_reader", "sealing")]
+    for path in (*(PACKAGE / "parse").glob("*.py"), *(PACKAGE / "parse/log").glob("*.py"), *files):
         named = {part for one in tree(path).body if isinstance(one, (ast.Assign, ast.AnnAssign)) for part in ast.walk(one)}
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.Subscript) and re.fullmatch(bytes_of, ast.unparse(node.value)):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import canal
-from canal.parse.source.files import rotate_event
+from canal.parse.source.sealing import rotate_event
 from canal.rows.decoder import RowDecoder
 from canal.schema import TableSchema, column_from_text
 from canal.testing import FakeBinlog

@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 import canal
-from canal.parse.source.files import MAGIC
+from canal.parse.source.file_listing import MAGIC
 from canal.testing import MariaDBServer, MySQLServer
 from canal.testing.servers import Installation, ThrowawayServer
 from tests.support.fix_servers import Line

@@ -25,9 +25,11 @@ from canal.errors import (
     UnsupportedError,
 )
 from canal.parse.log.framing import FileFramer
-from canal.parse.source import files
-from canal.parse.source.files import MAGIC, LocalBinlogConnection, LocalBinlogSource, rotate_event
+from canal.parse.source import file_listing, file_reader
+from canal.parse.source.file_listing import MAGIC
+from canal.parse.source.files import LocalBinlogConnection, LocalBinlogSource
 from canal.parse.source.mysql import MySQLSource
+from canal.parse.source.sealing import rotate_event
 from canal.parse.source.session import QuerySession
 from canal.position import Position
 from canal.testing.fake import FakeBinlog
@@ -147,7 +149,7 @@ def test_two_index_files_must_be_told_apart(tmp_path: Path) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_PATIENCE", 0.0)
+    monkeypatch.setattr(file_listing, "PATIENCE", 0.0)
 
 
 def index_of(directory: Path, *numbers: int) -> Path:
@@ -288,7 +290,7 @@ def test_a_file_that_is_purged_between_finding_and_opening_it(
     if by_index:
         index_of(tmp_path, 1, 2, 3)
     to_purge = [1]
-    opened = files._JournalReader.__init__
+    opened = file_reader.JournalReader.__init__
 
     def purged_before(self: Any, path: Path, start: int = 4) -> None:
         if to_purge and path.name == f"bin.{to_purge[0]:06}":
@@ -298,7 +300,7 @@ def test_a_file_that_is_purged_between_finding_and_opening_it(
             to_purge.clear()
         opened(self, path, start)
 
-    monkeypatch.setattr(files._JournalReader, "__init__", purged_before)
+    monkeypatch.setattr(file_reader.JournalReader, "__init__", purged_before)
     with closing(LocalBinlogSource(tmp_path).connect()) as connection:
         assert connection.resolve("earliest").journal == "bin.000002"
         to_purge.append(2)
@@ -708,7 +710,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(count)
             return super().advance(count)
 
-    monkeypatch.setattr(files, "FileFramer", Counting)
+    monkeypatch.setattr(file_reader, "FileFramer", Counting)
     return found
 
 

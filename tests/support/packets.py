@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from canal.parse.log.framing import MAX_PACKET
-from canal.parse.source.files import MAGIC
+from canal.parse.source.file_listing import MAGIC
 
 
 def packet(sequence: int, payload: bytes) -> bytes:

@@ -1,0 +1,34 @@
+"""Events of a file as a server sends them: an artificial ROTATE, and a FORMAT_DESCRIPTION before the middle of a log.
+
+Never reads a file.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from canal.binlog import event_layout as layout
+from canal.binlog.event_types import (
+    ARTIFICIAL_F,
+    ROTATE,
+)
+from canal.parse.log.events import Format, as_closed, put
+
+
+def rotate_event(journal: str, offset: int, *, checksum: bool) -> bytes:
+    """The artificial ROTATE that tells which journal comes next and at which offset."""
+    name = journal.encode("utf-8", "surrogateescape")
+    size = layout.ROTATE_NAME + len(name) + layout.CHECKSUM * checksum
+    head = bytes(4) + bytes((ROTATE,)) + bytes(4) + size.to_bytes(4, "little") + bytes(4) + bytes((ARTIFICIAL_F, 0))
+    return _sealed(head + offset.to_bytes(8, "little") + name, checksum)
+
+
+def _sealed(event: bytes, checksum: bool) -> bytes:
+    return event + zlib.crc32(event).to_bytes(4, "little") if checksum else event
+
+
+def as_resent(event: bytes, form: Format) -> bytes:
+    """A FORMAT_DESCRIPTION as sent before the middle of a file: it does not belong there and announces no restart."""
+    plain = as_closed(event)
+    plain = put(put(plain, layout.END, bytes(4)), layout.FORMAT_CREATED, bytes(4))
+    return _sealed(plain[: -layout.CHECKSUM], True) if form.knows_checksums else plain
