@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from canal.errors import CursorError
-from canal.meta.memory import Client, Clients, is_canals
+from canal.meta.stored import Client, Clients, is_canals
 from canal.position import Position
 
 FORMAT_VERSION: Final = 1

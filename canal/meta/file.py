@@ -19,7 +19,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -30,7 +30,7 @@ from canal._util.threads import OwnThread
 from canal.errors import ConfigError, CursorError
 from canal.meta import document
 from canal.meta.cursor_file import CursorFile
-from canal.meta.memory import Client, Clients, MemoryMeta
+from canal.meta.stored import Client, Clients, StoredMeta, nowhere
 from canal.position import Position
 
 log = logging.getLogger("canal.meta")
@@ -51,39 +51,21 @@ class _Group:
     is_closed: bool = False
 
 
-class FileMeta(MemoryMeta):
-    """Keeps subscriptions and cursors in ``<directory>/<destination>/meta.dat``. See ``MetaManager``.
+class MetaFolder:
+    """The folder of one destination: meta.dat, its spare, the cursors that have moved since, and a lock.
 
-    A canal user's meta.dat is read as it is, and canal can read ours; cursors of the last second may stand beside it, in
-    ``meta.cursors``, until ``flush`` or ``stop``. A lock file keeps a second process out.
-
-    Args:
-        directory: parent folder of the destinations' folders; made if absent.
-        durability: ``"ack"`` writes and syncs each cursor before ``update_cursor`` returns: what was acked does not come
-            again, be it the process or the machine that crashes. Clients that ack while another one's cursor is written
-            share the next write. With ``"interval"`` a thread writes and syncs every ``interval`` seconds: what was
-            acked since comes again after either crash, and nothing is lost. After a failed write cursors are
-            written at once again, so that the failure reaches the caller of ``update_cursor``.
-        interval: seconds between two writes.
+    Attributes:
+        directory: parent of the folder.
+        interval: seconds between two writes of the caller's; 0.0: each ``commit`` writes.
+        address_of: as of ``Storage``.
     """
 
-    def __init__(
-        self, directory: str | os.PathLike[str], durability: Literal["ack", "interval"] = "ack", interval: float = 1.0
-    ) -> None:
-        if not isinstance(directory, (str, os.PathLike)):
-            raise ConfigError(
-                f"directory of FileMeta must be a path, not {type(directory).__name__}",
-                remedy='Give the folder in which to keep cursors, as FileMeta("cursors").',
-            )
-        if durability not in ("ack", "interval"):
-            raise ConfigError(f'durability is "ack" or "interval", not {durability!r}')
-        if not 0.0 < interval < threading.TIMEOUT_MAX:
-            raise ConfigError(f"interval is a number of seconds > 0, not {interval!r}")
-        super().__init__()
-        self._directory = Path(directory)
-        self._interval = interval if durability == "interval" else 0.0
-        self._group = _Group()  # the cursors that are written next
-        self._folder = self._directory
+    def __init__(self, directory: Path, interval: float) -> None:
+        self.directory = directory
+        self.interval = interval
+        self.address_of: Callable[[Position], tuple[str, int]] = nowhere
+        self._destination = ""
+        self._folder = directory
         self._claim: int | None = None  # descriptor of the lock file
         self._current = b""  # what meta.dat holds, b"" if nothing that may become the .bak
         self._whole: Clients | None = None  # the state in meta.dat, None if a failure left that unknown
@@ -92,69 +74,15 @@ class FileMeta(MemoryMeta):
         self._has_moved = False  # meta.cursors may have cursors that are not in it
         self._cursor_file = CursorFile(self._folder)
         self._failed = False  # the last write did
-        self._flusher: threading.Thread | None = None
-        self._stopping = threading.Event()
-        _managers.add(self)
 
-    @property
-    def directory(self) -> Path:
-        """Parent folder of the destinations' folders."""
-        return self._directory
-
-    def stop(self) -> None:
-        self._stopping.set()
-        try:
-            super().stop()
-        finally:
-            flusher = self._flusher
-            if flusher is not None and flusher is not threading.current_thread():
-                flusher.join()  # without the lock: its last round may want it
-
-    def flush(self) -> None:
-        with self._lock:
-            self._write(self._started())
-
-    def update_cursor(self, client_id: int, position: Position) -> None:
-        if self._interval:
-            return super().update_cursor(client_id, position)
-        group = self._group
-        group.wanted[client_id] = position
-        try:
-            with group.lock:  # the first to have it writes for all, when the write before has ended
-                if not group.is_closed:
-                    with self._lock:
-                        self._write_group(group)
-            if group.written.get(client_id) is not position:
-                super().update_cursor(client_id, position)
-        except BaseException:
-            group.wanted.pop(client_id, None)  # whoever writes the group later leaves it out: it may be set back by then
-            raise
-
-    def _write_group(self, group: _Group) -> None:
-        """Write what all have asked for that have waited for the lock. Where that fails each of them tries its own."""
-        group.is_closed = True
-        self._group = _Group()
-        clients, wanted = self._started(), group.wanted.copy()
-        if len(wanted) == 1:  # which needs no company
-            return
-        moved = {
-            client_id: attrs.evolve(clients[client_id], cursor=position)
-            for client_id, position in wanted.items()
-            if client_id in clients
-        }
-        if len(moved) > 1:
-            with contextlib.suppress(CursorError):
-                self._apply({**clients, **moved}, urgent=True)
-                group.written = wanted
-
-    def _open(self, destination: str) -> Clients:
+    def open(self, destination: str) -> Clients:
         if not _NAME.fullmatch(destination):
             raise ConfigError(
                 f"destination {destination!r} cannot be the name of a folder",
                 remedy="Use letters, digits, '_', '-' and '.' only, 128 at most",
             )
         self._destination = destination
-        self._folder = self._directory / destination
+        self._folder = self.directory / destination
         self._make_folder()
         self._claim = self._lock_folder()
         try:
@@ -163,28 +91,26 @@ class FileMeta(MemoryMeta):
             self._release()
             raise
         self._failed = False
-        if self._interval > 0:
-            self._start_flusher()
         return clients
 
-    def _close(self, clients: Clients) -> None:
+    def close(self, clients: Clients) -> None:
         try:
-            self._write(clients)
+            self.write(clients)
             self._cursor_file.remove()
         except CursorError as error:
-            if self._interval:
+            if self.interval:
                 raise
             log.warning("%s: the cursors are on the disk beside it, and the next start writes it", error)
         finally:
             self._cursor_file.close()
             self._release()
 
-    def _commit(self, clients: Clients, urgent: bool) -> None:
-        if self._interval:
+    def commit(self, clients: Clients, urgent: bool) -> None:
+        if self.interval:
             if urgent or self._failed:
-                self._write(clients)
+                self.write(clients)
         elif not self._write_cursors(clients):
-            self._write(clients)
+            self.write(clients)
 
     # Reading.
 
@@ -254,7 +180,7 @@ class FileMeta(MemoryMeta):
         with contextlib.suppress(OSError):
             os.replace(path, path.with_name("meta.dat.corrupt"))
 
-    # Writing. All of it under the lock.
+    # Writing.
 
     def _write_cursors(self, clients: Clients) -> bool:
         """Write the cursors alone; False: meta.dat is due, or more than cursors has changed."""
@@ -271,7 +197,8 @@ class FileMeta(MemoryMeta):
             return False
         return True
 
-    def _write(self, clients: Clients) -> None:
+    def write(self, clients: Clients) -> None:
+        """Make meta.dat hold this state, and sync it."""
         if clients == self._whole and not self._has_moved:
             return
         name = secrets.token_hex(16)
@@ -306,25 +233,6 @@ class FileMeta(MemoryMeta):
         except OSError:  # a file system without hard links
             _write_synced(second, self._current)
         os.replace(second, spare)
-
-    # The flusher.
-
-    def _start_flusher(self) -> None:
-        stopping = self._stopping = threading.Event()
-        self._flusher = OwnThread(
-            target=self._flush_regularly, args=(stopping,), name=f"canal-{self._destination}-meta"
-        )
-        self._flusher.start()
-
-    def _flush_regularly(self, stopping: threading.Event) -> None:
-        while not stopping.wait(self._interval):
-            with self._lock:
-                if self._clients is None or stopping.is_set():
-                    return
-                try:
-                    self._write(self._clients)
-                except CursorError as error:
-                    log.error("%s", error)
 
     # The folder and its lock.
 
@@ -402,14 +310,128 @@ class FileMeta(MemoryMeta):
             os.close(self._claim)  # the file stays: removing it would let two processes lock two files of one name
             self._claim = None
 
-    def _leave_to_parent(self) -> None:
+    def leave(self) -> None:
+        """In a forked child: close what is the parent's."""
+        self._cursor_file.close()
+        self._release()
+
+
+class FileMeta(StoredMeta):
+    """Keeps subscriptions and cursors in ``<directory>/<destination>/meta.dat``. See ``MetaManager``.
+
+    A canal user's meta.dat is read as it is, and canal can read ours; cursors of the last second may stand beside it, in
+    ``meta.cursors``, until ``flush`` or ``stop``. A lock file keeps a second process out.
+
+    Args:
+        directory: parent folder of the destinations' folders; made if absent.
+        durability: ``"ack"`` writes and syncs each cursor before ``update_cursor`` returns: what was acked does not come
+            again, be it the process or the machine that crashes. Clients that ack while another one's cursor is written
+            share the next write. With ``"interval"`` a thread writes and syncs every ``interval`` seconds: what was
+            acked since comes again after either crash, and nothing is lost. After a failed write cursors are
+            written at once again, so that the failure reaches the caller of ``update_cursor``.
+        interval: seconds between two writes.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], durability: Literal["ack", "interval"] = "ack", interval: float = 1.0
+    ) -> None:
+        if not isinstance(directory, (str, os.PathLike)):
+            raise ConfigError(
+                f"directory of FileMeta must be a path, not {type(directory).__name__}",
+                remedy='Give the folder in which to keep cursors, as FileMeta("cursors").',
+            )
+        if durability not in ("ack", "interval"):
+            raise ConfigError(f'durability is "ack" or "interval", not {durability!r}')
+        if not 0.0 < interval < threading.TIMEOUT_MAX:
+            raise ConfigError(f"interval is a number of seconds > 0, not {interval!r}")
+        self._folder = MetaFolder(Path(directory), interval if durability == "interval" else 0.0)
+        super().__init__(self._folder)
+        self._interval = self._folder.interval
+        self._group = _Group()  # the cursors that are written next
+        self._flusher: threading.Thread | None = None
+        self._stopping = threading.Event()
+        _managers.add(self)
+
+    @property
+    def directory(self) -> Path:
+        """Parent folder of the destinations' folders."""
+        return self._folder.directory
+
+    def start(self, destination: str) -> None:
+        super().start(destination)
+        if self._interval > 0:
+            self._start_flusher()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        try:
+            super().stop()
+        finally:
+            flusher = self._flusher
+            if flusher is not None and flusher is not threading.current_thread():
+                flusher.join()  # without the lock: its last round may want it
+
+    def flush(self) -> None:
+        with self._lock:
+            self._folder.write(self._started())
+
+    def update_cursor(self, client_id: int, position: Position) -> None:
+        if self._interval:
+            return super().update_cursor(client_id, position)
+        group = self._group
+        group.wanted[client_id] = position
+        try:
+            with group.lock:  # the first to have it writes for all, when the write before has ended
+                if not group.is_closed:
+                    with self._lock:
+                        self._write_group(group)
+            if group.written.get(client_id) is not position:
+                super().update_cursor(client_id, position)
+        except BaseException:
+            group.wanted.pop(client_id, None)  # whoever writes the group later leaves it out: it may be set back by then
+            raise
+
+    def _write_group(self, group: _Group) -> None:
+        """Write what all have asked for that have waited for the lock. Where that fails each of them tries its own."""
+        group.is_closed = True
+        self._group = _Group()
+        clients, wanted = self._started(), group.wanted.copy()
+        if len(wanted) == 1:  # which needs no company
+            return
+        moved = {
+            client_id: attrs.evolve(clients[client_id], cursor=position)
+            for client_id, position in wanted.items()
+            if client_id in clients
+        }
+        if len(moved) > 1:
+            with contextlib.suppress(CursorError):
+                self._apply({**clients, **moved}, urgent=True)
+                group.written = wanted
+
+    def _start_flusher(self) -> None:
+        stopping = self._stopping = threading.Event()
+        self._flusher = OwnThread(
+            target=self._flush_regularly, args=(stopping,), name=f"canal-{self._destination}-meta"
+        )
+        self._flusher.start()
+
+    def _flush_regularly(self, stopping: threading.Event) -> None:
+        while not stopping.wait(self._interval):
+            with self._lock:
+                if self._clients is None or stopping.is_set():
+                    return
+                try:
+                    self._folder.write(self._clients)
+                except CursorError as error:
+                    log.error("%s", error)
+
+    def leave_to_parent(self) -> None:
         """In a forked child: not started. A claim that it kept would outlive the parent."""
         self._lock = threading.RLock()  # another thread of the parent may have held the old one
         self._group = _Group()
         self._clients = None
         self._flusher = None
-        self._cursor_file.close()
-        self._release()
+        self._folder.leave()
 
 
 _managers: weakref.WeakSet[FileMeta] = weakref.WeakSet()
@@ -417,7 +439,7 @@ _managers: weakref.WeakSet[FileMeta] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for manager in list(_managers):
-        manager._leave_to_parent()
+        manager.leave_to_parent()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -5,116 +5,34 @@ Never writes anything anywhere.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable
 
-import attrs
-
-from canal.errors import NotSubscribedError, StateError
+from canal.meta.stored import Clients, StoredMeta, nowhere
 from canal.position import Position
 
 
-@attrs.frozen
-class Client:
-    """What is kept of one client."""
-
-    filter: str = ""
-    cursor: Position | None = None
-
-
-Clients: TypeAlias = Mapping[int, Client]
-"""A state as a whole; never changed in place, so a reader needs no lock and a failed write leaves no trace."""
-
-
-def is_canals(client_id: int) -> bool:
-    """Whether canal can read this client id, which is a short there: one that it cannot would keep it from all of them."""
-    return 0 <= client_id < 1 << 15
-
-
-class MemoryMeta:
-    """Keeps subscriptions and cursors in memory, by destination. See ``MetaManager``.
-
-    A manager with a storage derives from it and overrides ``_open``, ``_close`` and ``_commit``.
-    """
+class MemoryMeta(StoredMeta):
+    """Keeps subscriptions and cursors in memory, by destination. See ``MetaManager``."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # held by writers
+        super().__init__(_Kept())
+
+
+class _Kept:
+    """The last state of each destination."""
+
+    address_of: Callable[[Position], tuple[str, int]] = staticmethod(nowhere)
+
+    def __init__(self) -> None:
         self._destination = ""
-        self._clients: Clients | None = None  # None: not started
-        self._kept: dict[str, Clients] = {}
-        #: Host and port of the source of a cursor, by which canal tells whether it is one of its own; ("", 0): not known.
-        self.address_of: Callable[[Position], tuple[str, int]] = _nowhere
+        self._clients: dict[str, Clients] = {}
 
-    def start(self, destination: str) -> None:
-        with self._lock:
-            if self._clients is not None:
-                raise StateError("the meta manager is started already", destination=self._destination)
-            self._clients = self._open(destination)
-            self._destination = destination
+    def open(self, destination: str) -> Clients:
+        self._destination = destination
+        return self._clients.get(destination, {})
 
-    def stop(self) -> None:
-        with self._lock:
-            clients = self._clients
-            if clients is None:
-                return
-            self._clients = None
-            self._close(clients)
+    def close(self, clients: Clients) -> None:
+        self._clients[self._destination] = clients
 
-    def subscribe(self, client_id: int, filter: str) -> None:
-        with self._lock:
-            clients = self._started()
-            old = clients.get(client_id)
-            client = Client(filter) if old is None else attrs.evolve(old, filter=filter)
-            self._apply({**clients, client_id: client}, urgent=True)
-
-    def unsubscribe(self, client_id: int) -> None:
-        with self._lock:
-            clients = self._started()
-            self._apply({known: client for known, client in clients.items() if known != client_id}, urgent=True)
-
-    def subscriptions(self) -> dict[int, str]:
-        return {client_id: client.filter for client_id, client in sorted(self._started().items())}
-
-    def cursor(self, client_id: int) -> Position | None:
-        client = self._started().get(client_id)
-        return None if client is None else client.cursor
-
-    def update_cursor(self, client_id: int, position: Position) -> None:
-        with self._lock:
-            clients = self._started()
-            client = clients.get(client_id)
-            if client is None:
-                raise NotSubscribedError(f"client {client_id} has not subscribed", destination=self._destination)
-            moved = attrs.evolve(client, cursor=position)
-            self._apply({**clients, client_id: moved}, urgent=client.cursor is None)
-
-    def flush(self) -> None:
-        self._started()
-
-    def _started(self) -> Clients:
-        clients = self._clients
-        if clients is None:
-            raise StateError("the meta manager is not started", destination=self._destination)
-        return clients
-
-    def _apply(self, clients: Clients, urgent: bool) -> None:
-        """Commit first, then show: a commit that raises leaves the old state."""
-        if clients != self._clients:
-            self._commit(clients, urgent)
-            self._clients = clients
-
-    def _open(self, destination: str) -> Clients:
-        """The stored state of the destination."""
-        return self._kept.get(destination, {})
-
-    def _close(self, clients: Clients) -> None:
-        """Keep the last state and let go of the storage."""
-        self._kept[self._destination] = clients
-
-    def _commit(self, clients: Clients, urgent: bool) -> None:
-        """Store the state; if not urgent it may be put off."""
-
-
-def _nowhere(cursor: Position) -> tuple[str, int]:
-    return "", 0
+    def commit(self, clients: Clients, urgent: bool) -> None:
+        """Do nothing: the manager has the state."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from canal.errors import ConfigError, CoordinationError, CursorError, NotActiveError
-from canal.meta.memory import Client, Clients, MemoryMeta, is_canals
+from canal.meta.stored import Client, Clients, StoredMeta, is_canals, nowhere
 from canal.position import Position
 from canal.zookeeper.session import (
     Create,
@@ -75,27 +75,22 @@ def read_cursor(cursor: bytes, exact: bytes) -> Position:
     return theirs
 
 
-class ZooKeeperMeta(MemoryMeta):
-    """Keeps subscriptions and cursors in ZooKeeper; every change is there when its call returns. See ``MetaManager``.
-
-    Loses nothing; what was delivered and not acked comes again. When ZooKeeper cannot be reached, calls raise
-    ``CoordinationError`` and show no change; the change may still be made there, and the call can be repeated.
-
-    Used alone, without ``ha``, it writes without a fence: one process at a time is then the user's business.
+class ZooKeeperNodes:
+    """The nodes of one destination, as a ``Storage``.
 
     Args:
         zookeeper: how to reach it, or an open session.
     """
 
     def __init__(self, zookeeper: ZooKeeper | Session) -> None:
-        super().__init__()
+        self.address_of: Callable[[Position], tuple[str, int]] = nowhere
         self._given: Session | None = zookeeper if isinstance(zookeeper, Session) else None
         self._config = zookeeper.config if isinstance(zookeeper, Session) else zookeeper
         self._session: Session | None = None  # while started
         self._ask_fence: Callable[[], Fence | None] | None = None
         self._fence: Fence | None = None
         self._base = ""
-        self._stored: Clients | None = None  # what the nodes hold; None: a write failed, so it is to be read again
+        self.stored: Clients | None = None  # what the nodes hold; None: a write failed, so it is to be read again
         # Those of the clients that are there, with the version of what they hold, by which a write that was not answered, and is
         # carried out late, does not undo later ones; -1 where none is needed.
         self._nodes: dict[str, int] = {}
@@ -104,9 +99,7 @@ class ZooKeeperMeta(MemoryMeta):
         """Use this session from the next ``start`` on, and write behind the fence that there is then."""
         self._given, self._ask_fence = session, fence
 
-    # -- what MemoryMeta asks for ----------------------------------------------------------------------------------
-
-    def _open(self, destination: str) -> Clients:
+    def open(self, destination: str) -> Clients:
         if destination in ("", ".", "..") or "/" in destination or not destination.isprintable():
             raise ConfigError(f"destination {destination!r} cannot be the name of a node of ZooKeeper")
         self._base = self._config.destination_path(destination)
@@ -118,38 +111,39 @@ class ZooKeeperMeta(MemoryMeta):
         self._session = session = self._given or connected(self._config, destination)
         try:
             session.make(self._base)
-            self._stored = self._load()
+            self.stored = self._load()
         except BaseException:
-            self._release()
+            self.release()
             raise
-        return self._stored
+        return self.stored
 
-    def _close(self, clients: Clients) -> None:
-        self._release()
+    def close(self, clients: Clients) -> None:
+        self.release()
 
-    def _commit(self, clients: Clients, urgent: bool) -> None:
-        self._store(clients)
+    def commit(self, clients: Clients, urgent: bool) -> None:
+        self.store(clients)
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Let go of the session."""
         session, self._session = self._session, None
         if session is not None and session is not self._given:
             session.close()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _connected(self) -> Session:
+    def connected(self) -> Session:
         assert self._session is not None
         return self._session
 
     def _load(self) -> Clients:
         self._nodes = {}
-        names = self._connected().children(self._base)
+        names = self.connected().children(self._base)
         found = {name: client_of(name) for name in names}
         return {client_id: self._load_client(name) for name, client_id in found.items() if client_id is not None}
 
     def _load_client(self, name: str) -> Client:
         filter, cursor, position = (self._data(f"{name}/{part}") for part in ("filter", "cursor", "position"))
-        marks = self._connected().children(f"{self._base}/{name}/mark")
+        marks = self.connected().children(f"{self._base}/{name}/mark")
         self._nodes.update({name: -1, **{f"{name}/mark/{mark}": -1 for mark in marks}})
         try:
             text = filter.decode()
@@ -163,7 +157,7 @@ class ZooKeeperMeta(MemoryMeta):
             raise CursorError(f"the cursor in {self._base}/{name} cannot be read: {error.message}", remedy=_REMEDY) from error
 
     def _data(self, name: str) -> bytes:
-        value = self._connected().get(f"{self._base}/{name}")
+        value = self.connected().get(f"{self._base}/{name}")
         if value is None:
             return b""
         self._nodes[name] = value.version
@@ -171,24 +165,24 @@ class ZooKeeperMeta(MemoryMeta):
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def _store(self, clients: Clients) -> None:
+    def store(self, clients: Clients) -> None:
         """Make the nodes hold this state, in one transaction."""
         for _ in range(_RETRIES):
-            stored = self._stored
+            stored = self.stored
             if stored is None:
                 stored = self._load()
             writes = list(self._writes(stored, clients))
             if not writes:
-                self._stored = clients
+                self.stored = clients
                 return
             size = sum(len(write.path) + len(getattr(write, "data", b"")) + 32 for write in writes)
             if size > _LARGEST:
                 raise CursorError(f"a write of {size} bytes is too large for ZooKeeper", remedy="Keep cursors in a file.")
-            self._stored = None  # unless the answer says otherwise
+            self.stored = None  # unless the answer says otherwise
             try:
-                versions = self._connected().write(writes, self._fence)
+                versions = self.connected().write(writes, self._fence)
             except NotActiveError:
-                self._stored = stored
+                self.stored = stored
                 raise
             except (NodeExists, NodeMissing, VersionChanged) as error:
                 log.info("%s was changed by another program, reading it again: %r", self._base, error)
@@ -198,7 +192,7 @@ class ZooKeeperMeta(MemoryMeta):
                     self._nodes.pop(self._name(write), None)
                 else:
                     self._nodes[self._name(write)] = version
-            self._stored = clients
+            self.stored = clients
             return
         raise CoordinationError(f"another program changes {self._base} all the time")
 
@@ -238,74 +232,71 @@ class ZooKeeperMeta(MemoryMeta):
 
     def _delete(self, path: str) -> Iterator[Write]:
         """The node and all below it, such as the running node of canal's client."""
-        for child in self._connected().children(path):
+        for child in self.connected().children(path):
             yield from self._delete(f"{path}/{child}")
         yield Delete(path)
 
 
-class MixedMeta(ZooKeeperMeta):
-    """In memory, and a thread writes each cursor to ZooKeeper as soon as the one before is there. See ``MetaManager``.
+class _WriteBehind:
+    """A ``Storage`` in which a thread writes cursors to nodes, seconds after each other."""
 
-    Loses nothing. When the process dies, what was acked within about one round trip to ZooKeeper comes again; while
-    ZooKeeper cannot be reached the thread tries on, and what was acked since comes again. So does, after a take-over,
-    what this process acked before it learned of it: two processes may then both have acked a change.
-
-    Only the newest cursor of each client waits, so nothing grows. After a failed write calls write at once again, until
-    one succeeds: so the failure reaches the caller. Subscriptions and first cursors are always written at once.
-    """
-
-    _interval = 0.0
-
-    def __init__(self, zookeeper: ZooKeeper | Session) -> None:
-        super().__init__(zookeeper)
-        self._writing = threading.Lock()  # held while nodes are written; never taken before _lock
+    def __init__(self, nodes: ZooKeeperNodes, interval: float) -> None:
+        self._nodes = nodes
+        self._interval = interval
+        self._destination = ""
+        self._writing = threading.Lock()  # held while nodes are written; never taken before the manager's
         self._wanted: Clients = {}  # what the nodes are to hold
         self._failures = 0  # writes in a row that failed
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._writer: threading.Thread | None = None
 
-    def flush(self) -> None:
-        with self._lock:
-            self._write(self._started())
+    @property
+    def address_of(self) -> Callable[[Position], tuple[str, int]]:
+        return self._nodes.address_of
 
-    def _open(self, destination: str) -> Clients:
-        clients = self._wanted = super()._open(destination)
+    @address_of.setter
+    def address_of(self, address_of: Callable[[Position], tuple[str, int]]) -> None:
+        self._nodes.address_of = address_of
+
+    def open(self, destination: str) -> Clients:
+        self._destination = destination
+        clients = self._wanted = self._nodes.open(destination)
         self._failures = 0
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._writer = threading.Thread(target=self._run, name=f"canal-{destination}-meta", daemon=True)
         self._writer.start()
         return clients
 
-    def _close(self, clients: Clients) -> None:
+    def close(self, clients: Clients) -> None:
         self._stopping.set()
         self._wake.set()
         try:
             if self._writer is not None:
                 self._writer.join()
-            if self._stored == clients:
+            if self._nodes.stored == clients:
                 return
-            if not self._connected().is_connected:  # do not hold up the end of a process that has lost its turn
+            if not self._nodes.connected().is_connected:  # do not hold up the end of a process that has lost its turn
                 raise CoordinationError(
                     "the last cursors are not in ZooKeeper, which cannot be reached", destination=self._destination,
                     remedy="Changes that were acked since are delivered again.",
                 )  # fmt: skip
-            self._write(clients)
+            self.write(clients)
         finally:
-            self._release()
+            self._nodes.release()
 
-    def _commit(self, clients: Clients, urgent: bool) -> None:
+    def commit(self, clients: Clients, urgent: bool) -> None:
         if urgent or self._failures:
-            self._write(clients)
+            self.write(clients)
         else:
             self._wanted = clients
             self._wake.set()
 
-    def _write(self, clients: Clients | None = None) -> None:
-        """Store this state and want it from now on; by default the one that is wanted. Others hold ``_lock``."""
+    def write(self, clients: Clients | None = None) -> None:
+        """Store this state and want it from now on; by default the one that is wanted. Others hold the lock of the manager."""
         with self._writing:
             try:
-                self._store(self._wanted if clients is None else clients)
+                self._nodes.store(self._wanted if clients is None else clients)
             except Exception as error:
                 if not self._failures:
                     log.error("[%s] cursors are not written: %s", self._destination, error)
@@ -323,11 +314,60 @@ class MixedMeta(ZooKeeperMeta):
                 return
             self._wake.clear()
             try:
-                self._write()
+                self.write()
             except NotActiveError:
                 return
             except Exception:  # whatever it is: without this thread nothing would be written any more, and nobody told
                 self._wake.set()
+
+
+class ZooKeeperMeta(StoredMeta):
+    """Keeps subscriptions and cursors in ZooKeeper; every change is there when its call returns. See ``MetaManager``.
+
+    Loses nothing; what was delivered and not acked comes again. When ZooKeeper cannot be reached, calls raise
+    ``CoordinationError`` and show no change; the change may still be made there, and the call can be repeated.
+
+    Used alone, without ``ha``, it writes without a fence: one process at a time is then the user's business.
+
+    Args:
+        zookeeper: how to reach it, or an open session.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper | Session) -> None:
+        self._nodes = ZooKeeperNodes(zookeeper)
+        super().__init__(self._nodes)
+
+    def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
+        """Use this session from the next ``start`` on, and write behind the fence that there is then."""
+        self._nodes.bind(session, fence)
+
+
+class MixedMeta(StoredMeta):
+    """In memory, and a thread writes each cursor to ZooKeeper as soon as the one before is there. See ``MetaManager``.
+
+    Loses nothing. When the process dies, what was acked within about one round trip to ZooKeeper comes again; while
+    ZooKeeper cannot be reached the thread tries on, and what was acked since comes again. So does, after a take-over,
+    what this process acked before it learned of it: two processes may then both have acked a change.
+
+    Only the newest cursor of each client waits, so nothing grows. After a failed write calls write at once again, until
+    one succeeds: so the failure reaches the caller. Subscriptions and first cursors are always written at once.
+    """
+
+    def __init__(self, zookeeper: ZooKeeper | Session) -> None:
+        self._begin(zookeeper, 0.0)
+
+    def _begin(self, zookeeper: ZooKeeper | Session, interval: float) -> None:
+        self._nodes = ZooKeeperNodes(zookeeper)
+        self._behind = _WriteBehind(self._nodes, interval)
+        super().__init__(self._behind)
+
+    def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
+        """As ``ZooKeeperMeta.bind``."""
+        self._nodes.bind(session, fence)
+
+    def flush(self) -> None:
+        with self._lock:
+            self._behind.write(self._started())
 
 
 class PeriodMixedMeta(MixedMeta):
@@ -340,5 +380,4 @@ class PeriodMixedMeta(MixedMeta):
     def __init__(self, zookeeper: ZooKeeper | Session, interval: float = 1.0) -> None:
         if not 0.0 < interval < threading.TIMEOUT_MAX:
             raise ConfigError(f"interval is a number of seconds > 0, not {interval!r}")
-        super().__init__(zookeeper)
-        self._interval = interval
+        self._begin(zookeeper, interval)

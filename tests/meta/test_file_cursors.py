@@ -233,12 +233,12 @@ def test_every_damaged_byte_of_a_cursor_falls_back_to_the_one_before(moving: Fil
     assert changed[-1] - changed[0] < len(newer) // 2, "one slot was written"
     for at in range(changed[0], changed[-1] + 1):
         path.write_bytes(newer[:at] + bytes((newer[at] ^ 1,)) + newer[at + 1 :])
-        assert CursorFile(path).read(moving._name) == {1: NEXT}
+        assert CursorFile(path).read(moving._folder._name) == {1: NEXT}
         path.write_bytes(newer[:at] + older[at:])
-        assert CursorFile(path).read(moving._name) in ({1: NEXT}, {1: last})
+        assert CursorFile(path).read(moving._folder._name) in ({1: NEXT}, {1: last})
     for size in range(0, len(newer), 97):
         path.write_bytes(newer[:size])
-        assert CursorFile(path).read(moving._name) in ({}, {1: NEXT}, {1: last})
+        assert CursorFile(path).read(moving._folder._name) in ({}, {1: NEXT}, {1: last})
     path.write_bytes(newer)
     assert _after_a_crash(tmp_path) == {1: last}
 

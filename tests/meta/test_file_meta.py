@@ -452,8 +452,8 @@ def test_a_forked_child_holds_nothing(folder: Path) -> None:
         signal.pause()
     try:
         assert os.read(told, 1) == b"s"
-        os.close(meta._claim or -1)  # what the kernel does when the parent is killed
-        meta._claim = None
+        os.close(meta._folder._claim or -1)  # what the kernel does when the parent is killed
+        meta._folder._claim = None
         with started(folder.parent) as again:
             assert again.cursor(1) == NEXT
     finally:

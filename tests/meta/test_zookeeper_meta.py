@@ -145,13 +145,13 @@ def test_the_writer_survives_whatever_is_raised(session: Session, kind: type[Mix
     meta.start("example")
     meta.subscribe(1, "")
     meta.update_cursor(1, HERE)
-    store, raised = meta._store, []
+    store, raised = meta._nodes.store, []
 
     def broken(clients: object) -> None:
         raised.append(clients)
         raise RuntimeError("as injected")
 
-    monkeypatch.setattr(meta, "_store", broken)
+    monkeypatch.setattr(meta._nodes, "store", broken)
     meta.update_cursor(1, THERE)
     deadline = time.monotonic() + 60
     while not raised:
@@ -159,7 +159,7 @@ def test_the_writer_survives_whatever_is_raised(session: Session, kind: type[Mix
         time.sleep(0.01)
     with pytest.raises(RuntimeError):  # and the next call is told
         meta.update_cursor(1, LATER)
-    monkeypatch.setattr(meta, "_store", store)
+    monkeypatch.setattr(meta._nodes, "store", store)
     while started(session).cursor(1) != THERE:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -197,9 +197,9 @@ def test_after_a_take_over_nothing_is_written(session: Session, kind: type[ZooKe
 
 
 @contextmanager
-def impatient(meta: ZooKeeperMeta) -> Iterator[None]:
+def impatient(meta: ZooKeeperMeta | MixedMeta) -> Iterator[None]:
     """Its calls wait for an answer for a moment only; one that is slow is not waited for, so not while answers count."""
-    session = meta._session
+    session = meta._nodes._session
     assert session is not None
     config = session.config
     session.config = attrs.evolve(config, session_timeout=0.5)
@@ -291,7 +291,7 @@ def cut_off(kind: type[MixedMeta], server: ZooKeeperServer) -> MixedMeta:
     meta.start("example")
     meta.subscribe(1, "a")
     meta.update_cursor(1, HERE)
-    session = meta._session
+    session = meta._nodes._session
     assert session is not None
     server.kill()
     deadline = time.monotonic() + 60

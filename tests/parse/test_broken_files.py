@@ -12,7 +12,7 @@ import pytest
 import canal
 from canal import Position, PositionLostError
 from canal.errors import LostReason
-from canal.parse.source import files
+from canal.parse.source import file_listing
 from tests.support.parsing import order, rows_of, shop, started
 
 SETUPS = {"mysql": {}, "without gtids": {"gtid": False}, "mariadb": {"flavor": "mariadb"}}
@@ -78,7 +78,7 @@ def rows(*numbers: int) -> list[int]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_PATIENCE", 0.0)
+    monkeypatch.setattr(file_listing, "PATIENCE", 0.0)
 
 
 def gap(error: canal.CanalError | None, behind: str) -> None:

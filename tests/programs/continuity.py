@@ -39,9 +39,8 @@ import canal
 import canal.parse.source.connection
 from canal.alarm import AlarmKind
 from canal.gtid import parse_gtid_set
-from canal.meta import MemoryMeta
-from canal.meta.memory import Client, Clients
-from canal.parse.source import files
+from canal.meta.stored import Client, Clients, StoredMeta, nowhere
+from canal.parse.source import file_listing
 from canal.position import journal_key
 from canal.testing import FakeBinlog
 from canal.testing import _feed as fakes
@@ -518,25 +517,24 @@ class Cursor:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class TextMeta(MemoryMeta):
+class Texts:
     """Keeps cursors as text, in a dict that lasts longer."""
 
+    address_of = staticmethod(nowhere)
+
     def __init__(self, texts: dict[int, str]) -> None:
-        super().__init__()
         self._texts = texts
 
-    def _open(self, destination: str) -> Clients:
+    def open(self, destination: str) -> Clients:
         return {client: Client("", canal.Position.from_text(text)) for client, text in self._texts.items()}
 
-    def _close(self, clients: Clients) -> None:
-        pass
+    def close(self, clients: Clients) -> None: ...
 
-    def _commit(self, clients: Clients, urgent: bool) -> None:
+    def commit(self, clients: Clients, urgent: bool) -> None:
         self._texts.clear()
         for number, client in clients.items():
             if client.cursor is not None:
                 self._texts[number] = client.cursor.to_text()
-        super()._commit(clients, urgent)
 
 
 class Circles(Exception):
@@ -869,7 +867,7 @@ class Model:
         hidden = {client: self._hidden(log, one) for client, one in stored.items()}
         played = Played(self._source(log), reading, self, log)
         instance = canal.Instance(canal.InstanceConfig(
-            destination="m", source=played, start=reading.start, meta=TextMeta(self.texts), on_lost=reading.on_lost,
+            destination="m", source=played, start=reading.start, meta=StoredMeta(Texts(self.texts)), on_lost=reading.on_lost,
             dump_error_threshold=0, reconnect_backoff=(1e-4, 1e-4), empty_transaction_interval=0.0,
             alarm=lambda destination, text: alarms.append(text),
         ))  # fmt: skip
@@ -1439,7 +1437,7 @@ def play(history: History, counts: Counts | None = None, tell: Callable[[str], N
     tell(str(history.setup))
     model = Model(history.setup, counts, tell)
     try:
-        with mock.patch.object(files, "_PATIENCE", 0.0):  # nothing comes back by itself
+        with mock.patch.object(file_listing, "PATIENCE", 0.0):  # nothing comes back by itself
             for step in history.steps:
                 model.do(step)
     except Fault as fault:

@@ -401,8 +401,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- meta ----------------------------------------------------------------------------------------------------------
     _mutant(
-        "a cursor is shown before it is written", "meta/memory.py",
-        "            self._commit(clients, urgent)\n            self._clients = clients",
+        "a cursor is shown before it is written", "meta/stored.py",
+        "            self._storage.commit(clients, urgent)\n            self._clients = clients",
         "            self._clients = clients\n            self._commit(clients, urgent)",
         "meta/test_file_meta.py::test_a_write_that_fails_changes_nothing", is_quick=True,
     ),
