@@ -134,7 +134,7 @@ class Down:
         return self.fake.connect()
 
 
-def wait_until(done: Callable[[], bool], timeout: float = 60.0) -> None:
+def wait_until(done: Callable[[], bool], timeout: float = 120.0) -> None:
     deadline = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < deadline

@@ -620,7 +620,7 @@ def test_while_another_source_is_sought_the_place_is_still_one_of_the_first() ->
         def connect(self, server_id_hint: int | None = None) -> Any:
             connection: Any = pair.second.connect()
             dump = connection.dump
-            connection.dump = lambda position: go.wait(30) and dump(position)
+            connection.dump = lambda position: go.wait(120) and dump(position)
             return connection
 
         def read_end(self, timeout: float) -> SourceEnd:

@@ -30,7 +30,7 @@ def leave(server: ThrowawayServer, connection: Any) -> None:
     """Close a session, and wait until the server has: only then may others decide on what it has prepared."""
     number = connection.thread_id()
     connection.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while any(line[0] == number for line in server.query("SHOW PROCESSLIST")):
         assert time.monotonic() < deadline, "the session does not end"
         time.sleep(0.01)

@@ -166,7 +166,7 @@ def asking(*questions: bytes, **options: Any) -> Iterator[tuple[MySQLSource, lis
         serving = threading.Thread(target=serve, args=(listener,))
         serving.start()
         yield MySQLSource(port=listener.getsockname()[1], password="geheim", **options), received
-        serving.join(10)
+        serving.join(60)
 
 
 @pytest.mark.parametrize("question", [b"\xfemysql_clear_password\0", b"\xfedialog\0\5Password: "])
@@ -499,7 +499,7 @@ def test_events_of_more_than_one_packet_arrive_whole(own_server: ThrowawayServer
 
 
 def purge_all_but_last(server: ThrowawayServer) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while len(logs := server.query("SHOW BINARY LOGS")) > 1:  # MariaDB keeps a log until its engine's next checkpoint
         server.query(f"PURGE BINARY LOGS TO '{logs[-1][0]}'")
         assert time.monotonic() < end

@@ -150,7 +150,7 @@ def say(server: subprocess.Popen[bytes], data: bytes) -> None:
     assert server.stdin is not None
     server.stdin.write(data)
     server.stdin.flush()
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while any(fcntl.ioctl(server.stdin, termios.FIONREAD, bytes(4))):
         assert time.monotonic() < end
         time.sleep(0.001)

@@ -247,7 +247,7 @@ def test_a_switch_before_the_start_stands(pair: Pair) -> None:
     pair.write(2, to=(pair.second,))
     following = Following(source=Hanging(), standby=pair.second, meta=meta)
     following.instance.start()
-    assert asked.wait(20)
+    assert asked.wait(60)
     assert following.instance.switch()
     let.set()
     assert following.ids(1) == [2]
@@ -273,7 +273,7 @@ def test_a_standby_that_is_silent_at_the_start_holds_up_no_stop() -> None:
     meta.stop()
     following = Following(source=pair.first, standby=Silent(), meta=meta)
     following.instance.start()
-    assert asked.wait(20)
+    assert asked.wait(60)
     following.instance.stop()
     assert not let.is_set()
     following.instance.start()
@@ -328,7 +328,7 @@ def test_heartbeats_that_outlive_a_stop_do_not_go_on_in_the_next_run() -> None:
         def rows(self, sql: str, *, doing: str) -> object:
             threads.append(threading.current_thread())
             asked.set()
-            assert let.wait(30)
+            assert let.wait(120)
             return []
 
         def close(self) -> None:
@@ -337,7 +337,7 @@ def test_heartbeats_that_outlive_a_stop_do_not_go_on_in_the_next_run() -> None:
     heartbeat = canal.Heartbeat(interval=0.01, timeout=0.01)
     health = canal.ha.SourceHealth(heartbeat, lambda timeout: (None, Hanging), lambda reason: True)
     health.start("x")
-    assert asked.wait(10)
+    assert asked.wait(60)
     health.stop()  # does not wait for ever
     health.start("x")
     let.set()
@@ -358,7 +358,7 @@ class Slow:
 
     def connect(self, server_id_hint: int | None = None) -> Any:
         self.asked.set()
-        assert self.let.wait(30)
+        assert self.let.wait(120)
         return self.server.connect(server_id_hint)
 
 
@@ -370,7 +370,7 @@ def test_a_switch_that_outlives_a_stop_does_nothing_to_the_next_run() -> None:
     with following:
         asking = threading.Thread(target=lambda: switched.append(following.instance.switch()))
         asking.start()
-        assert slow.asked.wait(10)
+        assert slow.asked.wait(60)
     with following:
         slow.let.set()
         asking.join(30)

@@ -52,7 +52,7 @@ class Group:
         assert self.times == list(passed)
 
     def goes(self, thread: threading.Thread, *passed: int) -> None:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
         assert self.times == list(passed)
 
@@ -63,7 +63,7 @@ class Group:
     def stop(self) -> None:
         self.merge.stop()
         for thread in self.threads:
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 
@@ -76,7 +76,7 @@ def test_who_is_later_waits_until_the_other_has_come_to_its_time() -> None:
     group.waits(first, 10, 11)
     second = group.give(Piece("b", 12), Piece("b", 20))  # of one second, in whatever order
 
-    first.join(10)
+    first.join(60)
     assert group.times[2:4] == [12, 12]
     group.waits(second, 10, 11, 12, 12)
     group.stop()
@@ -148,10 +148,10 @@ def test_with_arrival_nobody_waits_for_who_has_nothing_and_who_came_first_goes_f
     group.waits(waiting, 10)
     last = group.give(Piece("c", 2))
     group.waits(last, 10)
-    group.give(Piece("a", 11)).join(10)
+    group.give(Piece("a", 11)).join(60)
 
-    waiting.join(10)
-    last.join(10)
+    waiting.join(60)
+    last.join(60)
     assert group.times == [10, 11, 3, 2]
     group.stop()
 
@@ -247,7 +247,7 @@ def test_the_rest_of_a_transaction_that_a_start_was_inside_of_comes_before_all_e
     group.waits(last)
     first = group.give(Piece("a", 30))
     for thread in (first, second):
-        thread.join(10)
+        thread.join(60)
     assert group.times[:2] == [30, 20]
     group.stop()
 
@@ -292,7 +292,7 @@ def test_who_fails_inside_a_transaction_keeps_the_floor_and_an_alarm_says_whom_t
     group.waits(other, 10)
     group.now = 61.0
     until(lambda: bool(group.told))
-    group.give(Piece("a", 10)).join(10)
+    group.give(Piece("a", 10)).join(60)
     group.goes(other, 10, 10, 5)
     group.stop()
 

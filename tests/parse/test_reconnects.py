@@ -18,7 +18,7 @@ from tests.support.instances import instance_of
 from tests.support.parsing import flavors, order, rows_of, shop, started
 
 
-def wait_until(done: Callable[[], bool], timeout: float = 60.0) -> None:
+def wait_until(done: Callable[[], bool], timeout: float = 120.0) -> None:
     deadline = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < deadline
@@ -139,17 +139,17 @@ class Unanswering:
 
     def connect(self, server_id_hint: int | None = None) -> Any:
         self.asked.set()
-        self.release.wait(30)
+        self.release.wait(200)
         raise canal.ConnectionLostError("gave up")
 
 
 def test_a_stop_does_not_wait_for_a_login() -> None:
     source = Unanswering()
     instance = started(source)  # type: ignore[arg-type]
-    assert source.asked.wait(30)
+    assert source.asked.wait(120)
     stopping = threading.Thread(target=instance.stop)
     stopping.start()
-    stopping.join(20)  # less than the login takes
+    stopping.join(120)  # less than the login takes
     source.release.set()
 
     assert not stopping.is_alive()

@@ -65,7 +65,7 @@ def reached(directory: Path, end: canal.Position) -> bool:
     return bool(known) and known[-1].precedes(end) is False
 
 
-def wait_for(ready: object, what: str, timeout: float = 60.0) -> None:
+def wait_for(ready: object, what: str, timeout: float = 120.0) -> None:
     deadline = time.monotonic() + timeout
     while not ready():  # type: ignore[operator]
         assert time.monotonic() < deadline, f"waited {timeout} s for {what}"

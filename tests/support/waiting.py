@@ -13,7 +13,7 @@ from typing import Any
 from canal.parse.source._pymysql import _check_greeting
 
 
-def until(found: Callable[[], Any], timeout: float = 60.0) -> Any:
+def until(found: Callable[[], Any], timeout: float = 120.0) -> Any:
     """What ``found`` gives once that is true; an assertion fails where it is not within ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not (what := found()):

@@ -160,7 +160,7 @@ def test_stop_ends_the_wait_for_the_next_attempt(
     with canal.Instance(canal.InstanceConfig(destination="shop", source=fake_binlog, start="earliest")) as instance:
         instance.subscribe()
         with canal.pipe(instance, HTTPTarget(receiver.url)) as made:
-            assert waiting.wait(30)
+            assert waiting.wait(120)
             made.stop()
             assert receiver.attempts == 1
             assert isinstance(made.status().error, TargetError)

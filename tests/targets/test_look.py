@@ -166,7 +166,7 @@ def test_kafka(kafka_server: KafkaServer, fake_binlog: FakeBinlog) -> None:
     assert wrong(KafkaTarget("127.0.0.1:1", timeout=1.0)).keys() == {"target"}
 
 
-def test_a_look_shuts_no_writer_out(kafka_server: KafkaServer, fake_binlog: FakeBinlog) -> None:
+def test_a_look_at_kafka_shuts_no_writer_out(kafka_server: KafkaServer, fake_binlog: FakeBinlog) -> None:
     stream = f"s{next(_numbers)}"
     target = KafkaTarget(kafka_server.servers, progress_topic=f"p{stream}")
     with target.begin(stream) as work:

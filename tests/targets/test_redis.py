@@ -113,7 +113,7 @@ def test_the_slot_of_a_key_is_that_of_the_servers(cluster: Any) -> None:
     assert [slot_of(f"p:{{{tag}}}:s".encode()) for tag in _tags()] == list(range(16384))
 
 
-@pytest.mark.parametrize("structure", ["hash", "json"])
+@pytest.mark.parametrize("structure", ["hash", pytest.param("json", marks=pytest.mark.nightly)])
 def test_a_writer_that_is_paused_in_its_commit_overwrites_nothing_of_a_later_one(
     structure: Any, redis_cluster: RedisCluster, cluster: Any, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

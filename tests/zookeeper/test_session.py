@@ -32,7 +32,7 @@ Open = Callable[..., Session]
 Answer = TypeVar("Answer")
 
 
-def wait_until(done: Callable[[], object], timeout: float = 60.0) -> None:
+def wait_until(done: Callable[[], object], timeout: float = 120.0) -> None:
     deadline = time.monotonic() + timeout
     while not done():
         assert time.monotonic() < deadline
