@@ -13,7 +13,7 @@ from typing import Any, Self
 from canal.config import InstanceConfig
 from canal.errors import ConfigError
 from canal.instance.instance import Instance
-from canal.model import Entry, EntryType, EventType
+from canal.model import Entry, EntryType, EventType, Transaction
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Source
 from canal.position import Position
@@ -164,10 +164,11 @@ class BinLogStreamReader:
         self.close()
 
     def _read(self) -> Iterator[BinLogEvent]:
-        transaction = None
+        transaction: Transaction | None = None
         for message in self._instance.stream():
             for entry in message.entries:
-                begun, transaction = entry.transaction is transaction, entry.transaction
+                begun = transaction is not None and transaction.is_same(entry.transaction)
+                transaction = entry.transaction
                 for event in _events_of(entry, begun):
                     self._place = entry.position
                     if (self._wanted is None or isinstance(event, self._wanted)) and not isinstance(event, self._ignored):
@@ -179,7 +180,7 @@ def _events_of(entry: Entry, begun: bool) -> Iterator[BinLogEvent]:
     gtid = entry.header.gtid
     if gtid and not begun:
         yield GtidEvent(entry) if ":" in gtid else MariadbGtidEvent(entry)
-    if entry.entry_type is EntryType.TRANSACTIONBEGIN:
+    if entry.entry_type is EntryType.TRANSACTIONBEGIN and not begun:
         yield QueryEvent(entry, "BEGIN")
     elif entry.entry_type is EntryType.TRANSACTIONEND:
         yield XidEvent(entry)

@@ -506,7 +506,8 @@ class Instance:
     ) -> Message:
         """As ``get_without_ack``, and acks by itself: each call acks the batch of the call before.
 
-        A crash in between therefore repeats a batch and loses none.
+        A crash in between therefore repeats a batch and loses none. The calls of one client are to come one after the other,
+        each when the batch before is done: threads that work side by side need a client each.
         """
         return self._calls.get_and_ack(batch_size, timeout, linger, client_id)
 

@@ -117,22 +117,30 @@ def each_batch(
     config = instance.config
     accepts = (lambda schema, table: True) if config is None else config.table_filter().accepts
     loop = _Loop(fn, framed, statements, keep, accepts)
-    while stop is None or not stop.is_set():
-        is_over = instance._is_over(client_id)  # before the get: what came last goes first
-        message = instance.get_without_ack(batch_size, timeout, linger, client_id=client_id)
-        if not message:
-            if is_over:
+    instance._readers.begin(client_id, loop, "foreach_batch")
+    try:
+        while stop is None or not stop.is_set():
+            is_over = instance._is_over(client_id)  # before the get: what came last goes first
+            message = instance._read(batch_size, timeout, linger, client_id)
+            if message:
+                _call(loop, instance, message, client_id)
+            elif is_over:
                 return
-            continue
-        try:
-            loop.call(message, instance.position(client_id))
-            instance.ack(message.id, client_id=client_id)
-        except NotActiveError as error:
-            log.info("[%s] batch %d is left to another process: %s", instance.destination, message.id, error)
-            _roll_back(instance, message, client_id)
-        except BaseException:
-            _roll_back(instance, message, client_id)
-            raise
+    finally:
+        instance._readers.end(client_id, loop)
+
+
+def _call(loop: _Loop, instance: Instance, message: Message, client_id: int) -> None:
+    """Call the function with a message and ack the message, or roll it back."""
+    try:
+        loop.call(message, instance.position(client_id))
+        instance.ack(message.id, client_id=client_id)
+    except NotActiveError as error:
+        log.info("[%s] batch %d is left to another process: %s", instance.destination, message.id, error)
+        _roll_back(instance, message, client_id)
+    except BaseException:
+        _roll_back(instance, message, client_id)
+        raise
 
 
 def _roll_back(instance: Instance, message: Message, client_id: int) -> None:

@@ -61,6 +61,7 @@ def foreach_batch(
 
     Raises:
         ConfigError: the session is of an older Spark.
+        StateError: something else reads the client, or the instance was stopped.
         UnloggedChangeError: rows changed without any in the log. It comes again until that is settled: with ``apply_changes``
             by a snapshot, or by its ``acknowledge``.
         CanalError: what stopped the parser.

@@ -81,3 +81,17 @@ def test_filters_and_positions() -> None:
 def test_what_means_something_else_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(canal.ConfigError, match=text):
         ours.BinLogStreamReader(**{"connection_settings": {"host": "db"}, **options})
+
+
+def test_large_transaction_that_a_lost_connection_cuts_has_one_gtid_event() -> None:
+    fake = FakeBinlog(metadata="FULL", gtid=True, row_event_max_size=20)
+    orders = fake.table("shop", "orders", "id INT PRIMARY KEY")
+    with fake.transaction():
+        orders.insert(*[{"id": number} for number in range(5000)])  # in pieces
+    fake.cut_after(4500)
+    with ours.BinLogStreamReader(fake, blocking=True, log_file=fake.journal) as stream:
+        found: list[str] = []
+        while "XidEvent" not in found:
+            found.append(type(stream.fetchone()).__name__)
+
+    assert found == ["GtidEvent", "QueryEvent", *["WriteRowsEvent"] * 5000, "XidEvent"]

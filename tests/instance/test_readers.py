@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import canal
 import canal.aio
+from canal.spark import foreach_batch
 from canal.targets import SQLiteTarget
 from canal.testing import FakeBinlog
 from tests.support.instances import in_thread
@@ -107,6 +109,20 @@ def test_consume_with_workers_is_a_reader(instance: canal.Instance) -> None:
     instance.stop()
     thread.join(60)
     assert isinstance(found[0], canal.StateError)
+
+
+def test_foreach_batch_is_a_reader(instance: canal.Instance) -> None:
+    stop, called = threading.Event(), threading.Event()
+    thread, _ = in_thread(lambda: foreach_batch(None, instance, lambda rows, batch: called.set(), timeout=0.01, stop=stop))
+    assert called.wait(60)
+
+    with pytest.raises(canal.StateError, match="foreach_batch, which thread .* began"):
+        instance.stream()
+    with pytest.raises(canal.StateError, match="foreach_batch cannot read client 1001"):
+        foreach_batch(None, instance, lambda rows, batch: None)
+    stop.set()
+    thread.join(60)
+    assert instance.get(timeout=0) is not None
 
 
 def test_stream_that_was_left_is_no_reader(instance: canal.Instance) -> None:

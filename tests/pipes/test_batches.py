@@ -120,15 +120,15 @@ def test_a_log_that_ends_behind_a_get_without_a_change_is_read_to_its_end() -> N
 
     with canal.Instance(canal.InstanceConfig(destination="shop", source=log, start="earliest")) as instance:
         instance.subscribe()
-        get = instance.get_without_ack
+        get = instance._read
 
         def late(*args: Any, **more: Any) -> canal.Message:
-            instance.get_without_ack = get  # type: ignore[method-assign]
+            instance._read = get  # type: ignore[method-assign]
             log.end()
             until(lambda: instance.is_exhausted)
             return canal.Message(-1, [])
 
-        instance.get_without_ack = late  # type: ignore[method-assign]
+        instance._read = late  # type: ignore[method-assign]
         foreach_batch(None, instance, apply_changes(target, ["id"]))
 
     assert rows(target) == {1: "a"}
