@@ -224,6 +224,7 @@ GO_ON_AFTER: Final = (
     "To go on after it, call seek(client_id, position) with a later position, start the instance again, and copy the tables "
     "anew. Without a stored cursor, set start= to that position."
 )
+LOG_DAMAGED: Final = f"The log is damaged here. {GO_ON_AFTER}"
 #: How to go on without what is lost, when a cursor is stored and when none is: a cursor wins over ``start``.
 GO_ON_AT_CURSOR: Final = (
     'Set on_lost="latest" and copy the tables anew once it streams, or set on_lost="earliest" to accept the gap. start= counts '

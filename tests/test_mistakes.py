@@ -24,6 +24,7 @@ from canal.targets import (
     JSONLinesTarget,
     KafkaTarget,
     MongoDBTarget,
+    MySQLTarget,
     OpenSearchTarget,
     ParquetTarget,
     PostgreSQLTarget,
@@ -88,6 +89,8 @@ UNKNOWN: list[tuple[Callable[[], object], str, str]] = [
     (lambda: canal.MySQLSource(hots="db"), "MySQLSource has no option 'hots'", "Did you mean host?"),
     (lambda: canal.MySQLSource(passwd="S3cret"), "MySQLSource has no option 'passwd'", "Did you mean password?"),
     (lambda: canal.parse.ParserOptions(sourec=1), "ParserOptions has no option 'sourec'", "Did you mean source?"),
+    (lambda: MySQLTarget({"hots": "db"}), "connect of MySQLTarget has no option 'hots'", "Did you mean host?"),
+    (lambda: MySQLTarget({"xyzzy": 1}), "connect of MySQLTarget has no option 'xyzzy'", "It has auth_plugin_map, "),
     (lambda: canal.Rule(table="x"), "Rule has no option 'table'", "Did you mean tables?"),
     (lambda: canal.Retry(time=1), "Retry has no option 'time'", "Did you mean times?"),
 ]

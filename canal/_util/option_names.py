@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 import attrs
@@ -36,6 +37,14 @@ def checks_names(instead: Mapping[str, str] | None = None) -> Callable[[_Class],
         return made
 
     return decorate
+
+
+def check_arguments(of: str, given: Mapping[str, Any], call: Callable[..., Any]) -> None:
+    """Raise UnknownOptionError if a name among ``given`` is no parameter of ``call``."""
+    names = list(signature(call).parameters)
+    for name in given:
+        if name not in names:
+            raise unknown(of, name, names, {})
 
 
 def unknown(of: str, name: str, names: list[str], instead: Mapping[str, str]) -> UnknownOptionError:

@@ -21,6 +21,7 @@ from canal._util.bounded import Told
 from canal.binlog import event_layout as layout
 from canal.binlog.server_facts import Release
 from canal.errors import (
+    GO_ON_AFTER,
     ConnectionLostError,
     PositionLostError,
     SchemaError,
@@ -325,14 +326,14 @@ class SchemaFollower:
         raise SchemaError(f"{full} does not fit what the source tells of it: {now}", remedy=self._remedy())
 
     def _remedy(self, *ways: str) -> str:
-        """What helps where the columns of a table are not known: first the ``ways``, else a history from before the change."""
+        """What helps if the columns of a table are not known: first the ``ways``, then what is of use for later changes."""
+        after, later = f" {GO_ON_AFTER}", ["keep a schema history (schema_history=)"]
         if not ways and isinstance(self._history, CatchUpHistory):
-            ways = self._history.ways
-        ways = ways or ("keep a schema history from before (schema_history=)", "start after the change")
+            ways, after, later = self._history.ways, "", []
         if Release.parse(self.decoder.server_version).has("row_metadata"):
-            ways = ("set binlog_row_metadata=FULL on the source", *ways)
-        text = ", ".join((*ways, "or leave the table out with black_filter."))
-        return text[0].upper() + text[1:]
+            later.insert(0, "set binlog_row_metadata=FULL on the source")
+        text = ", ".join((*ways, f"{'or ' if ways else ''}leave the table out with black_filter.{after}"))
+        return f"{text[0].upper()}{text[1:]}" + f" For later changes {' or '.join(later)}." * bool(later)
 
     def _adopt(self, name: Table, live: TableState, state: TableState | None, problem: str, opaque: bool) -> None:
         """The table as it is now holds from here on."""

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from canal.binlog import type_codes as codes
 from canal.binlog.type_codes import BLOBS, NAMES, TEMPORAL
-from canal.errors import DecodeError, TruncatedError, UnsupportedError
+from canal.errors import LOG_DAMAGED, DecodeError, TruncatedError, UnsupportedError
 from canal.rows import native, wire
 from canal.rows.charsets import codec_of
 from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objects, text_objects
@@ -571,7 +571,7 @@ class RowDecoder:
             raise DecodeError(f"rows event has a column count that begins with {count:#x}; servers have 4096 at most")
         if count != self.count:
             raise DecodeError(
-                f"rows event has {count} columns, its table map {self.count}", remedy="The log is damaged here."
+                f"rows event has {count} columns, its table map {self.count}", remedy=LOG_DAMAGED
             )
         size = self.bitmap_bytes
         is_update = kind & 1
@@ -591,7 +591,7 @@ class RowDecoder:
             at.after = image
         # A row of no columns has no bytes: it would never end. One of kind 3 has its options.
         if at.pos < end and image.count == 0 and kind != 3 and (not is_update or at.after.count == 0):
-            raise DecodeError("rows event has bytes after images without any column", remedy="The log is damaged here.")
+            raise DecodeError("rows event has bytes after images without any column", remedy=LOG_DAMAGED)
         return at
 
     def _image(self, p, pos):
@@ -962,7 +962,7 @@ def _inflate(image, i, data, start, end):
             pass
     if plain is None or len(plain) != size or not inflater.eof or inflater.unused_data:
         raise DecodeError(
-            f"column {image.names[i]!r} cannot be inflated", column=image.names[i], remedy="The log is damaged here."
+            f"column {image.names[i]!r} cannot be inflated", column=image.names[i], remedy=LOG_DAMAGED
         )
     return plain
 

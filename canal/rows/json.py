@@ -14,7 +14,7 @@ import json
 import re
 
 from canal.binlog import type_codes as codes
-from canal.errors import DecodeError, TruncatedError
+from canal.errors import LOG_DAMAGED, DecodeError, TruncatedError
 from canal.rows import native, wire
 from canal.rows.values import ABSENT, InvalidJson, JsonDiff, ZeroDate
 from canal.rows.wire import packed
@@ -488,7 +488,7 @@ def _key_order(member):
 
 
 def _misfit():
-    return DecodeError("a JSON diff does not fit the document before it", remedy="The log is damaged here.")
+    return DecodeError("a JSON diff does not fit the document before it", remedy=LOG_DAMAGED)
 
 
 # Between two texts numbers stay text, in strings that no document has: they begin and end in a lone surrogate.

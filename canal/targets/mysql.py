@@ -18,6 +18,7 @@ import pymysql
 from pymysql.constants import CLIENT, COMMAND
 
 from canal._util.option_checks import positive
+from canal._util.option_names import check_arguments
 from canal.changes.alters import keeps_values
 from canal.changes.change import Table
 from canal.changes.latest import Key, TableState, Values
@@ -77,6 +78,7 @@ class MySQLTarget:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.connect, Mapping):
             raise ConfigError("connect must be a dict of arguments of pymysql.connect")
+        check_arguments("connect of MySQLTarget", self.connect, pymysql.connect)
 
     def __str__(self) -> str:
         return f"MySQL {self.connect.get('host', 'localhost')}:{self.connect.get('port', 3306)}"

@@ -376,7 +376,7 @@ def test_schema_error_of_a_client_that_has_sought_names_what_helps() -> None:
         instance.subscribe(1)
         instance.seek(1, "earliest")
 
-        way = r"restart the instance if its .* without that history, seek\(\)"
+        way = r"Restart the instance if its .* without that history, seek\(\)"
         with pytest.raises(canal.errors.SchemaError, match=way) as error:
             instance.get(client_id=1, timeout=60)
         assert "schema_history=" not in str(error.value)

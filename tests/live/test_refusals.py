@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 import canal
 from canal.testing import MariaDBServer
 from canal.testing.servers import ThrowawayServer
-from tests.support.live import end_of_log, source
+from tests.support.live import end_of_log, ids_of, source
 
 
 def test_gtids_that_the_server_has_not_executed_are_refused(mysql_server: ThrowawayServer) -> None:
@@ -21,21 +22,39 @@ def test_gtids_that_the_server_has_not_executed_are_refused(mysql_server: Throwa
         connection.close()
 
 
-def test_a_table_whose_columns_nobody_tells_is_an_error(mariadb_server: ThrowawayServer) -> None:
+def test_columns_that_no_source_tells_remedy_is_grant_or_filter(mariadb_server: ThrowawayServer) -> None:
     with MariaDBServer() as server:  # its default: no names, signs or charsets in the log
-        for sql in ("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT UNSIGNED)"):
+        for sql in ("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT UNSIGNED)", "CREATE TABLE shop.u (id INT)"):
             server.query(sql)
         start = end_of_log(server)
-        for sql in ("INSERT INTO shop.t VALUES (4000000001)", "DROP TABLE shop.t"):
+        for sql in (
+            "INSERT INTO shop.t VALUES (4000000001)", "INSERT INTO shop.u VALUES (2)", "CREATE USER r IDENTIFIED BY 'pw'",
+            "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO r",
+        ):  # fmt: skip
             server.query(sql)
-        config = canal.InstanceConfig(
-            destination="x", source=source(server), start=start, alarm=lambda destination, text: None
-        )
-        with canal.Instance(config) as instance:
-            instance.subscribe()
-            with pytest.raises(canal.errors.SchemaError, match=r"columns of shop\.t.*black_filter"):
-                while True:
-                    instance.ack(instance.get_without_ack(100, timeout=5).id)
+
+        def read(last: int, **options: Any) -> list[int]:
+            config = canal.InstanceConfig(
+                destination="x", source=source(server, user="r", password="pw"), start=start,
+                alarm=lambda destination, text: None, **options,
+            )  # fmt: skip
+            found: list[int] = []
+            with canal.Instance(config) as instance:
+                instance.subscribe()
+                while last not in found:
+                    found += ids_of(instance.get(100, timeout=5))
+            return found
+
+        with pytest.raises(canal.errors.SchemaError, match=r"columns of shop\.t: .* SELECT on it is missing") as caught:
+            read(2)
+        assert caught.value.remedy.startswith("Grant SELECT, or leave the table out with black_filter.")
+        server.query("GRANT SELECT ON shop.* TO r")
+        assert read(2) == [4000000001, 2]
+
+        server.query("DROP TABLE shop.t")
+        with pytest.raises(canal.errors.SchemaError, match=r"columns of shop\.t are not known"):
+            read(2)
+        assert read(2, black_filter=r"shop\.t") == [2]
 
 
 def test_a_filter_that_matches_no_table_is_told_with_the_nearest(

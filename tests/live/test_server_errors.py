@@ -241,6 +241,10 @@ def test_a_dump_that_is_killed_again_and_again_is_told_once(noisy: ThrowawayServ
         finally:
             enough.set()
             killer.join()
+        write(noisy)
+        last = noisy.query("SELECT MAX(a) FROM d.t")[0][0]
+        while last not in (row.after["a"] for entry in instance.get(100, timeout=60) for row in entry.rows if row.after):
+            assert time.monotonic() < end
 
     (text,) = (text for text in told if "times in a row" in text)
     assert "A KILL does so, and whatever on the way ends connections that are idle" in text

@@ -39,6 +39,15 @@ def read(instance: canal.Instance, client: int, count: int, size: int = 7, ack: 
     return found
 
 
+def read_up_to(instance: canal.Instance, last: int | None) -> list[int]:
+    """The ids up to ``last`` (None: of nothing), and what comes right behind it, acknowledged."""
+    found: list[int] = []
+    while message := instance.get_without_ack(10, timeout=0.3 if last is None or last in found else 60.0):
+        found += rows_of(message)
+        instance.ack(message)
+    return found
+
+
 def is_behind(instance: canal.Instance, client: int) -> bool:
     return next(one.is_behind for one in instance.status().clients if one.client_id == client)
 

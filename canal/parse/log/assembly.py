@@ -13,7 +13,7 @@ import attrs
 
 from canal.binlog import event_layout as layout
 from canal.binlog.event_types import QUERY
-from canal.errors import ConnectionLostError, DecodeError, LostReason, PositionLostError, SourceError
+from canal.errors import GO_ON_AFTER, ConnectionLostError, DecodeError, LostReason, PositionLostError, SourceError
 from canal.model import Entry, EntryType, EventType, Transaction, new_entry, new_transaction
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.gtid_run import GtidRun
@@ -290,7 +290,7 @@ class Assembly:
         if row < self.skip <= txn.row_count or (self.undone is None and part != self.part):
             raise SourceError(
                 f"{txn!r} takes back rows that are delivered already",
-                remedy="Copy the tables that this transaction changed anew, and start behind it.",
+                remedy=GO_ON_AFTER,
             )
         if self.undone is None:
             self._leave_out_rows(ordinal, row)

@@ -19,6 +19,7 @@ from canal.binlog import event_types as kinds
 from canal.binlog.event_types import event_name
 from canal.binlog.server_facts import Release
 from canal.errors import (
+    GO_ON_AFTER,
     CanalError,
     ChecksumError,
     ConfigError,
@@ -38,6 +39,7 @@ from canal.parse.log.continuity import Continuity
 from canal.parse.log.events import (
     CRC_RESIDUE,
     DAMAGED,
+    INSIDE,
     MAX_INFLATED_BYTES,
     Format,
     check_format,
@@ -291,7 +293,7 @@ class BinlogDecoder:
         if wire.u32(p, layout.SIZE) != size:
             raise DecodeError(
                 f"an event of {size} bytes says it has {wire.u32(p, layout.SIZE)}", event_type=kind,
-                remedy="The log is damaged here.",
+                remedy=DAMAGED,
             )  # fmt: skip
         self.event_count += 1
         self.byte_count += size
@@ -325,12 +327,12 @@ class BinlogDecoder:
                 if (expected & _LOW) > log_pos and hole >= _HALF:
                     raise DecodeError(
                         f"{event_name(kind)} of {size} bytes that begins at {start} or later says it ends at {log_pos}",
-                        event_type=kind, remedy="The log is damaged here.",
+                        event_type=kind, remedy=DAMAGED,
                     )  # fmt: skip
                 if hole and self._strict and kind != kinds.FORMAT_DESCRIPTION:
                     raise DecodeError(
                         f"{hole} bytes are missing before the {event_name(kind)} that ends at {log_pos}",
-                        event_type=kind, remedy="The log is damaged here.",
+                        event_type=kind, remedy=DAMAGED,
                     )  # fmt: skip
                 expected += hole
                 if self._floor and self.journal == self._floor_journal and not (
@@ -423,7 +425,7 @@ class BinlogDecoder:
         elif kind == kinds.INCIDENT:
             raise SourceError(
                 f"the source reports an INCIDENT at {self.journal}:{start}: changes may be missing from its log",
-                remedy="Compare the tables with the source, then start from a position after the incident.",
+                remedy=f"Compare the tables with the source. {GO_ON_AFTER}",
             )
         elif kind == kinds.XA_PREPARE:
             self.xa.prepare(self, data, end, start)
@@ -431,14 +433,14 @@ class BinlogDecoder:
             raise UnsupportedError(
                 f"{event_name(kind)}, a piece of a rows event that the source has cut, is not supported", event_type=kind,
                 remedy="Nothing was skipped. MariaDB 12.3 cuts what is larger than binlog_row_event_fragment_threshold: raise "
-                "that, change fewer or smaller rows with one statement, copy the table anew and start behind this transaction.",
+                f"that, or change fewer or smaller rows with one statement. {GO_ON_AFTER}",
             )
         elif wire.u16(p, layout.FLAGS) & kinds.IGNORABLE_F:
             return
         else:
             raise UnsupportedError(
                 f"{event_name(kind)} is not supported", event_type=kind,
-                remedy="Nothing was skipped. docs/guarantees.md lists what is not supported yet.",
+                remedy=f"Nothing was skipped. docs/guarantees.md lists what is not supported yet. {GO_ON_AFTER}",
             )  # fmt: skip
 
     # -- journals -------------------------------------------------------------------------------------------------
@@ -487,7 +489,7 @@ class BinlogDecoder:
             if not self._unproved and end - layout.ROTATE_NAME > layout.CHECKSUM:
                 stop = end - layout.CHECKSUM
         if data[layout.ROTATE_TOP] & 0xC0:
-            raise DecodeError("ROTATE to an offset that no file has", event_type=kinds.ROTATE, remedy="The log is damaged here.")
+            raise DecodeError("ROTATE to an offset that no file has", event_type=kinds.ROTATE, remedy=DAMAGED)
         name = data[layout.ROTATE_NAME : stop].rstrip(b"\0").decode("utf-8", "surrogateescape")
         if self._continuity is not None:
             if wire.u32(data, layout.END) and not wire.u16(data, layout.FLAGS) & kinds.ARTIFICIAL_F:
@@ -514,7 +516,7 @@ class BinlogDecoder:
     def _adopt_executed(self, executed: Any) -> None:
         if self.assembly.state != _BETWEEN:
             raise DecodeError(
-                "a list of the GTIDs before it stands inside a transaction", remedy="The log is damaged here."
+                "a list of the GTIDs before it stands inside a transaction", remedy=DAMAGED
             )
         self.assembly.run.adopt(executed)
 
@@ -540,7 +542,7 @@ class BinlogDecoder:
         if not 0 < wire.u64(p, layout.GTID_NUMBER) <= _MAX_GTID:
             raise DecodeError(
                 f"a GTID has the number {wire.u64(p, layout.GTID_NUMBER)}", event_type=kinds.GTID,
-                remedy="The log is damaged here.",
+                remedy=DAMAGED,
             )  # fmt: skip
         self.assembly.begin_group(start, self._sid_text, wire.u64(p, layout.GTID_NUMBER))
         self.assembly.may_undo = p[layout.GTID_FLAGS] & kinds.FL_MAY_HAVE_STATEMENTS != 0
@@ -640,7 +642,7 @@ class BinlogDecoder:
                 return
             raise MissingTableMapError(
                 f"{event_name(kind)} names table id {table_id}, which no table map has announced", event_type=kind,
-                remedy="The position lies inside a transaction: start from the beginning of one.",
+                remedy=INSIDE,
             )  # fmt: skip
         assembly = self.assembly
         txn = assembly.txn
@@ -650,7 +652,7 @@ class BinlogDecoder:
         if txn is None:
             raise DecodeError(
                 f"{event_name(kind)} at offset {start} outside of a transaction", event_type=kind,
-                remedy="The position lies inside a transaction: start from the beginning of one.",
+                remedy=INSIDE,
             )  # fmt: skip
         count = self._measure(table, p, body, end, kind, change, start)
         if assembly.tape is not None:

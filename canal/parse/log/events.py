@@ -40,7 +40,7 @@ from canal.binlog.event_types import (
     event_name,
 )
 from canal.binlog.server_facts import Release
-from canal.errors import ChecksumError, DecodeError, TruncatedError, UnsupportedError
+from canal.errors import GO_ON_AFTER, ChecksumError, DecodeError, TruncatedError, UnsupportedError
 from canal.gtid import MAX_NUMBER, MariadbGtidSet, MysqlGtidSet
 from canal.rows import charsets
 from canal.rows.wire import packed
@@ -53,7 +53,8 @@ _CHUNK = 1 << 20
 
 #: CRC32 of any event followed by its own CRC32 in little-endian order.
 CRC_RESIDUE = 0x2144DF1C
-DAMAGED = "The log or the connection is damaged; compare with the server's own file."
+DAMAGED = f"The log or the connection is damaged: compare with the server's own file. {GO_ON_AFTER}"
+INSIDE = "The position lies inside a transaction: start from the beginning of one, or move a stored cursor there by seek()."
 
 
 #: Lengths of the fixed parts of bodies, which all releases agree on.

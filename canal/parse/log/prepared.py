@@ -51,7 +51,7 @@ def _lost(wanted: PreparedXa, committed: Position, why: str) -> PositionLostErro
     return PositionLostError(
         f"XA transaction {wanted.xid} was prepared before this reader's start and is committed at {committed}, but {why}",
         position=committed,
-        remedy="Copy the tables that it changed anew and start behind its XA COMMIT.",
+        remedy="Copy the tables that it changed anew: its rows are gone.",
     )
 
 

@@ -39,6 +39,7 @@ from canal.binlog.event_types import (
     event_name,
 )
 from canal.errors import (
+    LOG_DAMAGED,
     ConnectionLostError,
     DecodeError,
     LostReason,
@@ -224,7 +225,7 @@ class TransactionScan:
 
     def _rotate(self, event: bytes) -> None:
         if event[layout.ROTATE_TOP] & 0xC0:
-            raise DecodeError("ROTATE to an offset that no file has", event_type=ROTATE, remedy="The log is damaged here.")
+            raise DecodeError("ROTATE to an offset that no file has", event_type=ROTATE, remedy=LOG_DAMAGED)
         end = len(event)
         # The artificial ROTATE of a dump's start comes before the FORMAT_DESCRIPTION that tells of checksums.
         if self._checksum or (self._checksum is None and zlib.crc32(event) == CRC_RESIDUE):
@@ -304,7 +305,7 @@ class TransactionScan:
         if kind == GTID:
             found = number(event[layout.GTID_NUMBER : layout.GTID_CLOCK], "little")
             if not 0 < found <= MAX_NUMBER:
-                raise DecodeError(f"a GTID has the number {found}", event_type=kind, remedy="The log is damaged here.")
+                raise DecodeError(f"a GTID has the number {found}", event_type=kind, remedy=LOG_DAMAGED)
             return uuid_text(event[layout.GTID_SOURCE : layout.GTID_NUMBER]), found
         if kind == MARIADB_GTID:
             found, domain = struct.unpack_from("<QI", event, layout.MARIADB_GTID_NUMBER)

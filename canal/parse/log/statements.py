@@ -15,7 +15,7 @@ import attrs
 from canal.binlog import event_layout as layout
 from canal.binlog.event_types import QUERY
 from canal.binlog.server_facts import Release
-from canal.errors import UnsupportedError
+from canal.errors import GO_ON_AFTER, UnsupportedError
 from canal.model import Entry, EntryType, EventType
 from canal.parse.log.context import LogContext
 from canal.parse.log.events import ddl_context, query_context, status_of
@@ -142,7 +142,7 @@ def rollback(decoder: LogContext, data: bytes, start: int, statement: Statement)
             if not decoder.release.has("savepoints_logged"):
                 raise UnsupportedError(
                     f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=QUERY,
-                    remedy="Nothing was skipped. Compare the tables by hand and go on behind this transaction.",
+                    remedy=f"Nothing was skipped. {GO_ON_AFTER}",
                 )  # fmt: skip
             log.info("[%s] %r takes back %d of its rows", decoder.destination, txn, count)
     if not is_partial:

@@ -16,6 +16,7 @@ import attrs
 import pyarrow as pa
 import pymysql
 
+from canal._util.option_names import check_arguments
 from canal.binlog.server_facts import read_release
 from canal.errors import ConfigError, ConnectionLostError, TargetConflictError, TargetError, TargetSchemaError
 from canal.formats.spark_types import spark_arrow_type
@@ -69,6 +70,7 @@ class MySQLTableTarget:
     def __attrs_post_init__(self) -> None:
         if self.table.count(".") != 1:
             raise ConfigError(f"the table must be given as schema.table, not {self.table!r}")
+        check_arguments("connect of MySQLTarget", self.connect, pymysql.connect)
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_MySQLWork]:
