@@ -281,7 +281,6 @@ def test_no_module_of_the_tests_imports_a_test_and_what_they_share_has_its_folde
 
 #: What is longer than an object that one can hold in the head, and why. Lines without docstrings.
 LONG = {
-    "Instance": "what a user calls, by its public names: each checks whose turn it is and gives it to the object whose it is",
     "BinlogDecoder": "one pass over the bytes of an event, with a branch for each of its types",
     "BinlogDecoder._uncommon": "one branch per type of event",
     "BinlogDecoder._rows": "the way of every changed row, in one C function",

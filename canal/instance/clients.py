@@ -10,7 +10,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from canal.errors import CursorError, NotSubscribedError
+from canal.alarm import AlarmKind
+from canal.errors import CursorError, NotSubscribedError, PositionLostError
 from canal.instance.client_filter import ReadPosition, is_all_done
 from canal.instance.context import ClientContext
 from canal.instance.delivery import Delivery
@@ -200,13 +201,13 @@ class Clients:
             except CursorError:  # clients on either side of a change of the source
                 return None
 
-    def first(self) -> list[Delivery]:
+    def _first(self) -> list[Delivery]:
         """Return the clients at the earliest cursor of those that read from the shared store."""
         clients = [client for client in self.all() if client.kept is not None]
         first = earliest([client.cursor for client in clients])
         return [client for client in clients if client.cursor == first]
 
-    def leave(self, first: list[Delivery]) -> Position | None:
+    def _leave(self, first: list[Delivery]) -> Position | None:
         """Let these clients read over lines of their own. Return where the others resume, or None if there are no others."""
         with self.lock:
             others = [client.cursor for client in self.all() if client.kept is not None and client not in first]
@@ -238,8 +239,41 @@ class Clients:
         for client in self.all():
             client.translate(found)
 
-    def holding_back(self, held: HeldBack) -> str:
-        """Whom the store keeps how much for; those that it has evicted read on over lines of their own."""
+    def lost(self, on_lost: str | None, error: PositionLostError) -> Position | None:
+        """The first cursor is lost: its clients read on by themselves. Return where the others resume, or None.
+
+        Args:
+            on_lost: what decides for a client alone; None: no client can have a line of its own.
+        """
+        first = self._first()
+        names = " and ".join(self._context.name_of(client.id) for client in first)
+        error.remedy = f"{error.remedy} It is the cursor of {names}: seek() moves a cursor, unsubscribe() deletes it."
+        if on_lost is None:
+            return None
+        position = self._leave(first)
+        if position is not None:
+            self._context.alarms.announce(
+                AlarmKind.POSITION,
+                f"the position of {names} is lost ({error.message}): it reads on over a connection of its own, where "
+                f"on_lost={on_lost!r} decides for it alone; the others go on from {position}",
+            )
+        return position
+
+    def held_back(self, held: HeldBack) -> None:
+        """Raise or end the alarm about clients that hold the store back."""
+        alarms = self._context.alarms
+        if not held.clients:
+            alarms.over(AlarmKind.SLOW, "the store has room again")
+            return
+        text = self._holding_back(held)
+        if held.is_evicted:
+            alarms.announce(AlarmKind.SLOW, f"{text}: it reads on over a connection of its own from now on")
+        else:
+            text += ": nobody gets anything new until it acks or is unsubscribed"
+            alarms.tell(AlarmKind.SLOW, text, str(held.clients))
+
+    def _holding_back(self, held: HeldBack) -> str:
+        """Return how much the store keeps for which clients; evict those that it has evicted."""
         whose = []
         for client in self.all():
             if client.id in held.clients:

@@ -43,7 +43,7 @@ class ClientContext:
         self.parts_run = False
         self.name_of: Callable[[int], str] = "client {}".format
         self._parts = parts
-        self._alarms = alarms
+        self.alarms = alarms
         self._life = life
         self._started_at = 0.0
 
@@ -90,7 +90,7 @@ class ClientContext:
 
     def caught_up(self, client_id: int) -> None:
         """Announce that a client has caught up with the store."""
-        self._alarms.announce(AlarmKind.SLOW, f"{self.name_of(client_id)} has caught up with the store")
+        self.alarms.announce(AlarmKind.SLOW, f"{self.name_of(client_id)} has caught up with the store")
 
     def write_cursor(self, client_id: int, position: Position) -> None:
         """Write a client's cursor durably. If another process has the turn, end this process's turn."""

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from canal._util.lifecycle import Life, Steps
 from canal._util.ownership import claim
 from canal._util.threads import as_own
-from canal.alarm import Alarm, AlarmDesk, AlarmKind, log_alarm
+from canal.alarm import Alarm, AlarmDesk, log_alarm
 from canal.changes.change import Change
 from canal.config import InstanceConfig, check_shared, check_start
 from canal.errors import (
@@ -25,7 +25,6 @@ from canal.errors import (
     ConfigError,
     ConnectionLostError,
     CoordinationError,
-    PositionLostError,
     StateError,
 )
 from canal.filter import TableFilter
@@ -50,7 +49,7 @@ from canal.parse.parser import EventParser, wait_for_rest
 from canal.position import Position
 from canal.sink import Sink
 from canal.status import InstanceStatus, ParserStatus, State, StoreStatus
-from canal.store import EntryStore, HeldBack, MemoryStore
+from canal.store import EntryStore, MemoryStore
 from canal.zookeeper.session import Fence, Session, ZooKeeper
 
 log = logging.getLogger("canal")
@@ -96,7 +95,7 @@ class Instance:
         return self
 
     def _configure(self, config: InstanceConfig, parser: EventParser) -> None:
-        parts = Parts(parser, sink_of(config), store_of(config, self._held_back), config.meta)
+        parts = Parts(parser, sink_of(config), store_of(config, lambda held: self._clients.held_back(held)), config.meta)
         self._compose(config.destination, parts, config.start_timeout, config.alarm)
 
     @classmethod
@@ -153,9 +152,10 @@ class Instance:
         self._context = ClientContext(destination, parts, self._alarms, self._life, self._open_feed)
         self._clients = clients = Clients(self._context, parts.meta)
         self._calls = Calls(self._context, clients)
+        on_lost = None if self.config is None or parts.merging is not None else self.config.on_lost
         if (aware := parts.client_aware) is not None:
             aware.oldest, aware.marks, aware.translated, aware.lost = (
-                clients.oldest_cursor, clients.marks, clients.translate, self._lost,
+                clients.oldest_cursor, clients.marks, clients.translate, partial(clients.lost, on_lost),
             )  # fmt: skip
         if parts.merging is not None:
             parts.merging.joined = clients.add_members
@@ -236,14 +236,6 @@ class Instance:
         assert self._turns is not None
         self._turns.begin(session, (self.meta, *self._parts.histories))
         self._start_parts()
-
-    def _subscribe_noted(self) -> None:
-        """The parts of a turn run: subscribe what is to be in each of them."""
-        assert self._turns is not None
-        for client_id, filter in self._turns.noted.items():
-            known = self._clients.get(client_id)
-            if known is None or filter not in (None, known.filter):
-                self._subscribe(client_id, filter, self._start_timeout)
 
     def _stop_parts(self) -> None:
         with self._clients.lock:
@@ -454,34 +446,6 @@ class Instance:
         log.info("[%s] client %d reads on from %s over a connection of its own", self.destination, client_id, position)
         return self._open_line(client_id, position, feeds, is_cursor=True)[1]
 
-    def _lost(self, error: PositionLostError) -> Position | None:
-        """The first cursor is lost: its clients read on by themselves, and the others go on at the next cursor."""
-        first = self._clients.first()
-        names = " and ".join(self._context.name_of(client.id) for client in first)
-        error.remedy = f"{error.remedy} It is the cursor of {names}: seek() moves a cursor, unsubscribe() deletes it."
-        if self.config is None or self._parts.merging is not None:
-            return None  # they cannot have lines of their own
-        position = self._clients.leave(first)
-        if position is not None:
-            self._alarms.announce(
-                AlarmKind.POSITION,
-                f"the position of {names} is lost ({error.message}): it reads on over a connection of its own, where "
-                f"on_lost={self.config.on_lost!r} decides for it alone; the others go on from {position}",
-            )
-        return position
-
-    def _held_back(self, held: HeldBack) -> None:
-        """The store tells who holds it back."""
-        if not held.clients:
-            self._alarms.over(AlarmKind.SLOW, "the store has room again")
-            return
-        text = self._clients.holding_back(held)
-        if held.is_evicted:
-            self._alarms.announce(AlarmKind.SLOW, f"{text}: it reads on over a connection of its own from now on")
-        else:
-            text += ": nobody gets anything new until it acks or is unsubscribed"
-            self._alarms.tell(AlarmKind.SLOW, text, str(held.clients))
-
     # -- delivery -------------------------------------------------------------------------------------------------
 
     def get_without_ack(
@@ -558,22 +522,13 @@ class Instance:
         now = time.time()
         ha = self._ha
         return InstanceStatus(
-            self.destination, self._state(parser), now,
+            self.destination, _state_of(self, parser), now,
             self._context.uptime,
             tuple(client.status(state, store, parser, now, complete) for client, state in clients), store, parser,
             self.parser.error or (None if ha is None else ha.error),
             None if ha is None else ha.role.value, {} if ha is None else {role.value: ha.transitions[role] for role in Role},
             self._alarms.count + (0 if parser is None else parser.alarms),
         )  # fmt: skip
-
-    def _state(self, parser: ParserStatus | None) -> State:
-        if not self._context.parts_run:
-            return State.STOPPED
-        if parser is not None:
-            return parser.state
-        if not self.parser.is_finished:
-            return State.RUNNING
-        return State.ENDED if self.parser.error is None else State.FAILED
 
     # -- convenience ----------------------------------------------------------------------------------------------
 
@@ -682,6 +637,25 @@ class Instance:
         return f"<Instance {self.destination} {state}>"
 
 
+def subscribe_noted(instance: Instance) -> None:
+    """The parts of a turn run: subscribe the clients that are to be in each turn."""
+    assert instance._turns is not None
+    for client_id, filter in instance._turns.noted.items():
+        known = instance._clients.get(client_id)
+        if known is None or filter not in (None, known.filter):
+            instance._subscribe(client_id, filter, instance._start_timeout)
+
+
+def _state_of(instance: Instance, parser: ParserStatus | None) -> State:
+    if not instance._context.parts_run:
+        return State.STOPPED
+    if parser is not None:
+        return parser.state
+    if not instance.parser.is_finished:
+        return State.RUNNING
+    return State.ENDED if instance.parser.error is None else State.FAILED
+
+
 def _nothing(client: Delivery) -> None:
     pass
 
@@ -714,7 +688,7 @@ class _TurnParts:
 
     def start_parts(self, session: Session, fence: Fence) -> None:
         self._instance._begin_parts(session)
-        self._instance._subscribe_noted()
+        subscribe_noted(self._instance)
 
     def clients(self) -> list[int]:
         return [client.id for client in self._instance._clients.all()]

@@ -18,7 +18,7 @@ from canal.config import InstanceConfig
 from canal.errors import CanalError, CoordinationError
 from canal.ha import Role, RunningMonitor
 from canal.ha.nodes import read_router, read_running, running_document
-from canal.instance.instance import Instance
+from canal.instance.instance import Instance, subscribe_noted
 from canal.zookeeper.session import Create, Delete, Fence, NodeExists, NodeMissing, Session, VersionChanged, ZooKeeper
 
 log = logging.getLogger("canal")
@@ -122,7 +122,7 @@ class RouterTurns:
     @staticmethod
     def _subscribe(output: Instance) -> None:
         try:
-            output._subscribe_noted()
+            subscribe_noted(output)
         except CanalError:
             if output.is_running:  # else it was stopped meanwhile
                 raise
