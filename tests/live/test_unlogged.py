@@ -109,6 +109,18 @@ def test_standby_with_databases_left_out_raises_an_alarm(pairing: Pairing) -> No
         until(lambda: any("the standby" in alarm and "binlog_ignore_db=shop" in alarm for alarm in watch.alarms))
 
 
+@pytest.mark.parametrize("option", ["replicate-ignore-db=other", "replicate-wild-do-table=shop.%"])
+def test_check_finds_what_a_replica_leaves_out(pairing: Pairing, option: str) -> None:
+    name, value = option.replace("-", "_").split("=")
+    with replicating(pairing, f"--{option}") as (first, second):
+        level, text = levels(user_of(second))[name]
+
+        assert level == "warning"
+        assert value in text
+        assert "missing after a switch" in text
+        assert name not in levels(source(first))
+
+
 @pytest.mark.every_line
 def test_session_in_statement_format_raises_an_alarm(own_server: ThrowawayServer) -> None:
     own_server.query("CREATE DATABASE shop")

@@ -24,6 +24,12 @@ _VARIABLES: Final = (
     "binlog_expire_logs_seconds", "expire_logs_days", "gtid_mode", "innodb_native_foreign_keys", "server_id",
     "wsrep_on", "wsrep_gtid_mode", "binlog_storage_engine", "binlog_row_event_fragment_threshold",
 )  # fmt: skip
+#: What a replica leaves out, in the order of SHOW REPLICA STATUS, and the first column there.
+_FILTERS: Final = (
+    "replicate_do_db", "replicate_ignore_db", "replicate_do_table", "replicate_ignore_table", "replicate_wild_do_table",
+    "replicate_wild_ignore_table",
+)  # fmt: skip
+_FILTERED: Final = 12
 
 
 def look(source: MySQLSource, tables: TableFilter | None = None) -> list[Finding]:
@@ -43,8 +49,8 @@ def look(source: MySQLSource, tables: TableFilter | None = None) -> list[Finding
         grants = " ".join(str(row[0]).upper() for row in session.rows("SHOW GRANTS", doing="read the user's privileges"))
         values = {str(name).lower(): str(value) for name, value in rows}
         return [
-            *settings(values), *_logging(session, values, tables or TableFilter()), *_retention(values), _privileges(grants),
-            *_snapshots(session, grants), _cascades(session, values), _tls(session),
+            *settings(values), *_logging(session, values, tables or TableFilter()), *_filters(session), *_retention(values),
+            _privileges(grants), *_snapshots(session, grants), _cascades(session, values), _tls(session),
         ]  # fmt: skip
     finally:
         session.close()
@@ -128,6 +134,25 @@ def _logging(session: QuerySession, values: Mapping[str, str], tables: TableFilt
         missing = next((".".join(name) for name in names if one.lacks(name[0]) and tables.accepts(*name)), "")
         text = one.text + (f"; the filter takes such tables, the first of them {missing}" if missing else "")
         yield Finding(setting, "error" if one.is_fatal else "warning", f"{text}.", one.remedy)
+
+
+def _filters(session: QuerySession) -> Iterator[Finding]:
+    """Find what a replica leaves out of what it replicates."""
+    doing = "ask what it leaves out as a replica"
+    try:
+        if session.release.is_mariadb:  # whose users see SHOW SLAVE STATUS only with a privilege of its own
+            rows = [row for row in session.rows("SHOW GLOBAL VARIABLES LIKE 'replicate%'", doing=doing) if row[0] in _FILTERS]
+        else:
+            status = session.rows(session.release.replica_query, doing=doing)
+            rows = [pair for row in status for pair in zip(_FILTERS, row[_FILTERED:])]
+    except SourceError as error:
+        yield Finding("replication", "warning", f"cannot be looked at: {error.message}")
+        return
+    for name, value in dict.fromkeys((str(name), str(value)) for name, value in rows if value):
+        yield Finding(
+            name, "warning", f"is {value}: the replica lacks changes of its source. They are missing after a switch to it.",
+            f"Remove {name} from its configuration and restart it, or leave those tables out of the filter.",
+        )  # fmt: skip
 
 
 def _retention(values: Mapping[str, str]) -> Iterator[Finding]:
