@@ -23,7 +23,7 @@ _HEX: Final = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
 
 
 def text_form(values: pa.Array, declared: str) -> pa.Array | None:
-    """Return values as text, bytes, or for a BIT as integers; None if a column of the declared type would change them."""
+    """Return values as text of the file, bytes, or integers for a BIT; None if a column of the declared type changes them."""
     kind, base = values.type, declared.partition("(")[0].partition(" ")[0]
     if kinds.is_integer(kind) and base == "year":
         return pc.utf8_lpad(values.cast(pa.string()), 4, "0")  # '0' is 2000
@@ -43,6 +43,8 @@ def text_form(values: pa.Array, declared: str) -> pa.Array | None:
     )  # fmt: skip
     if not any(is_kind(kind) and base in bases for is_kind, bases in takes):
         return None
+    if kinds.is_string(kind):
+        return _escaped(values)
     return values if kinds.is_binary(kind) else plain(values).cast(pa.string())
 
 
@@ -74,13 +76,16 @@ def lines(rows: pa.Table) -> Iterator[bytes]:
 
 
 def _field(values: pa.Array) -> pa.Array:
-    if kinds.is_binary(values.type):
-        return _hex(values)
-    texts = values.cast(pa.string())
-    if pc.any(pc.match_substring_regex(texts, "[\\\\\t\n\\x00]")).as_py():
-        for found, escaped in _ESCAPED:
-            texts = pc.replace_substring(texts, found, escaped)
-    return texts
+    return _hex(values) if kinds.is_binary(values.type) else values.cast(pa.string())
+
+
+def _escaped(values: pa.Array) -> pa.Array:
+    data = values.buffers()[2]
+    every = b"" if data is None else data.to_pybytes()
+    for found, escaped in _ESCAPED:
+        if found.encode() in every:
+            values = pc.replace_substring(values, found, escaped)
+    return values
 
 
 def _hex(values: pa.Array) -> pa.Array:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -18,11 +19,12 @@ import psycopg
 import pytest
 
 from canal.changes.fold import ArrowState
-from canal.errors import UnfitChangeError
-from canal.targets import DuckDBTarget, MySQLTarget, PostgreSQLTarget, SQLiteTarget
+from canal.errors import ConnectionLostError, UnfitChangeError
+from canal.targets import DuckDBTarget, MySQLTarget, PostgreSQLTarget, SQLiteTarget, copy_binary, load_data
 from canal.targets.protocol import Progress
 from canal.targets.sql import SQLWork
 from canal.testing import FakeBinlog
+from canal.testing.proxy import FaultProxy
 from canal.testing.servers import ThrowawayServer
 from tests.support.pipes import life
 from tests.support.states import changes
@@ -131,17 +133,28 @@ def mysql_base(server: ThrowawayServer) -> Base:
     def connect(schema: str) -> Any:
         return closing(server.connect(conv={}))  # no Python values: the text of the server
 
-    base = Base(target, connect, "SELECT * FROM {0}.{1} ORDER BY 1, 2")
-    base.run("", "SET GLOBAL local_infile = 1")
-    return base
+    return Base(target, connect, "SELECT * FROM {0}.{1} ORDER BY 1, 2")
+
+
+@contextmanager
+def local_infile(server: ThrowawayServer, is_on: bool) -> Iterator[None]:
+    ((before,),) = server.query("SELECT @@GLOBAL.local_infile")
+    server.query(f"SET GLOBAL local_infile = {is_on:d}")
+    yield
+    server.query(f"SET GLOBAL local_infile = {before}")
 
 
 @pytest.fixture(params=["duckdb", "sqlite", "postgresql_server", "mysql_server", "mariadb_server"])
-def base(request: pytest.FixtureRequest, folder: Path) -> Base:
+def base(request: pytest.FixtureRequest, folder: Path) -> Iterator[Base]:
     if request.param in ("duckdb", "sqlite"):
-        return {"duckdb": duckdb_base, "sqlite": sqlite_base}[request.param](folder)
+        yield {"duckdb": duckdb_base, "sqlite": sqlite_base}[request.param](folder)
+        return
     server = request.getfixturevalue(request.param)
-    return postgresql_base(server) if request.param == "postgresql_server" else mysql_base(server)
+    if request.param == "postgresql_server":
+        yield postgresql_base(server)
+        return
+    with local_infile(server, True):
+        yield mysql_base(server)
 
 
 @pytest.fixture
@@ -183,6 +196,7 @@ class Ways:
         """Log the same in both logs, and follow them to their ends."""
         for schema, fake, least in list(zip(self.schemas, self.logs, (1 << 62, 1)))[ways]:
             self._patch.setattr(SQLWork, "bulk_rows", least)
+            fake.log.ended = False
             log(fake, schema)
             fake.end()
             folder = self._folder / schema
@@ -192,9 +206,6 @@ class Ways:
                 with self.base.target(schema).begin(schema) as work:
                     work._changes = changes([entry for message in messages for entry in message.entries])
                     work.commit(Progress(messages[-1].position))
-                for message in messages:
-                    instance.ack(message.id)
-            fake.log.ended = False
 
     def same(self, *tables: str) -> dict[str, list[tuple[Any, ...]]]:
         """The rows of the tables, which are the same in both schemas."""
@@ -374,3 +385,76 @@ def test_rows_that_are_refused_are_named_one_by_one_both_ways(ways: Ways) -> Non
     assert rows.value.message.partition(": ")[2] == columns.value.message.partition(": ")[2]
     assert ways.same("t") == {"t": []}
     assert ways.put == {"t": 1}
+
+
+@pytest.fixture(params=["mysql_server", "mariadb_server"])
+def mysql(request: pytest.FixtureRequest) -> ThrowawayServer:
+    found: ThrowawayServer = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.mark.parametrize("lacks", ["local_infile", "temporary tables"])
+def test_mysql_that_cannot_load_is_put_rows(
+    lacks: str, mysql: ThrowawayServer, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    base, user = mysql_base(mysql), f"u{names[0]}"
+    mysql.query(f"CREATE USER {user} IDENTIFIED BY 'secret'")
+    mysql.query(f"GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER ON *.* TO {user}")
+    account = {"host": mysql.host, "port": mysql.port, "user": user, "password": "secret"}
+    if lacks == "temporary tables":
+        base = attrs.evolve(base, target=lambda schema: MySQLTarget(account, database=f"p_{schema}"))
+
+    def log(fake: FakeBinlog, schema: str) -> None:
+        fake.table(schema, "t", "id INT PRIMARY KEY, n INT").insert(*({"id": n, "n": n} for n in range(300)))
+
+    with local_infile(mysql, lacks != "local_infile"):
+        ways = Ways(base, names, monkeypatch, folder)
+        ways.send(log)
+
+        assert len(ways.same("t")["t"]) == 300
+    assert ways.put == {}
+
+
+@pytest.mark.parametrize("server", ["postgresql_server", "mysql_server", "mariadb_server"])
+def test_connection_that_breaks_within_the_rows_leaves_nothing(
+    server: str, request: pytest.FixtureRequest, names: tuple[str, str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    of = request.getfixturevalue(server)
+    base = postgresql_base(of) if server == "postgresql_server" else mysql_base(of)
+    way = (copy_binary, "pieces") if server == "postgresql_server" else (load_data, "lines")
+    real = getattr(*way)
+
+    def log(fake: FakeBinlog, schema: str) -> None:
+        table = fake.table(schema, "t", "id INT PRIMARY KEY, text VARCHAR(3000)")
+        table.insert(*({"id": n, "text": "x" * 3000} for n in range(300)))
+
+    with FaultProxy(of.host, of.port) as proxy, contextlib.ExitStack() as stack:
+        if server != "postgresql_server":
+            stack.enter_context(local_infile(of, True))
+        ways = Ways(base, names, monkeypatch, folder)
+        monkeypatch.setattr(*way, lambda rows: broken(real(rows), proxy))
+        there = {"host": proxy.host, "port": proxy.port}
+        if server == "postgresql_server":
+            ways.base = attrs.evolve(base, target=lambda schema: attrs.evolve(base.target(schema), options=there))
+        else:
+            ways.base = attrs.evolve(
+                base, target=lambda schema: attrs.evolve(made := base.target(schema), connect={**made.connect, **there})
+            )
+        with pytest.raises(ConnectionLostError):
+            ways.send(log, ways=slice(1, 2))
+        monkeypatch.setattr(*way, real)
+        ways.base = base
+        assert base.read(names[1], ["t"]) == {"t": []}
+
+        ways.send(log, ways=slice(1, 2))
+
+        assert len(base.read(names[1], ["t"])["t"]) == 300
+        assert ways.put == {"t": 2}
+
+
+def broken(pieces: Iterator[Any], proxy: FaultProxy) -> Iterator[Any]:
+    """The pieces; the connection breaks after the first two."""
+    for number, piece in enumerate(pieces):
+        if number == 2:
+            proxy.cut()
+        yield piece
