@@ -95,7 +95,6 @@ class DuckDBTarget:
 
 
 class DuckDBWork(SQLWork):
-    arrow_from = SQLWork.bulk_rows
     text_type = "VARCHAR"
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, stream: str, options: SQLOptions) -> None:

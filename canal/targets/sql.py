@@ -50,8 +50,7 @@ class SQLWork(SQLTables):
     text_type: ClassVar[str] = "TEXT"
     keeps_columns = True
     empties_parts = True
-    #: Rows that are put in columns, at least: fewer are put sooner one by one.
-    bulk_rows: ClassVar[int] = 200
+    arrow_from = 200  # fewer are put sooner one by one
 
     def __init__(self, stream: str, options: SQLOptions) -> None:
         super().__init__(options)
@@ -310,11 +309,9 @@ class SQLWork(SQLTables):
                 put(name, table, names, some)
 
     def columns_of(self, state: TableState) -> ArrowState | None:
-        """Return the state as columns; None if it has none, or rows are to be put one by one because they are few."""
+        """Return the state as columns; None if it has none, or is to be put in rows."""
         arrow = state.arrow
-        if arrow is None or arrow.upserts.num_rows + arrow.deletes.num_rows < self.bulk_rows or arrow.upserts.nbytes > _LARGEST:
-            return None
-        return arrow
+        return None if arrow is None or arrow.upserts.nbytes > _LARGEST else arrow
 
     def _put_in_columns(self, name: str, state: TableState) -> bool:
         """Put the state in columns; return False if it is to be put in rows."""

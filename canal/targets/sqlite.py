@@ -76,7 +76,6 @@ class SQLiteTarget:
 
 
 class SQLiteWork(SQLWork):
-    arrow_from = SQLWork.bulk_rows
     def __init__(self, connection: sqlite3.Connection, stream: str, options: SQLOptions) -> None:
         self._connection = connection
         super().__init__(stream, options)

@@ -18,16 +18,15 @@ import duckdb
 import psycopg
 import pytest
 
+import canal
 from canal.changes.fold import ArrowState
 from canal.errors import ConnectionLostError, UnfitChangeError
 from canal.targets import DuckDBTarget, MySQLTarget, PostgreSQLTarget, SQLiteTarget, copy_binary, load_data
-from canal.targets.protocol import Progress
 from canal.targets.sql import SQLWork
 from canal.testing import FakeBinlog
 from canal.testing.proxy import FaultProxy
 from canal.testing.servers import ThrowawayServer
 from tests.support.pipes import life
-from tests.support.states import changes
 from tests.support.target_servers import PostgreSQLServer
 
 _TEXTS: Final = ("", "a", "tail ", " head", "NULL", "\\N", 'a\tb\nc\rd\\e"f\'g,h;%s%%', "é", "😀", "\\", '"', "null", "0")
@@ -194,18 +193,15 @@ class Ways:
 
     def send(self, log: Callable[[Any, str], None], ways: slice = slice(None)) -> None:
         """Log the same in both logs, and follow them to their ends."""
-        for schema, fake, least in list(zip(self.schemas, self.logs, (1 << 62, 1)))[ways]:
-            self._patch.setattr(SQLWork, "bulk_rows", least)
+        for schema, fake, least in list(zip(self.schemas, self.logs, (None, 0)))[ways]:
+            self._patch.setattr(SQLWork, "arrow_from", least)
             fake.log.ended = False
             log(fake, schema)
             fake.end()
             folder = self._folder / schema
             folder.mkdir(exist_ok=True)
             with life(fake, folder, filter=r".*\..*") as instance:
-                messages = list(instance.stream())
-                with self.base.target(schema).begin(schema) as work:
-                    work._changes = changes([entry for message in messages for entry in message.entries])
-                    work.commit(Progress(messages[-1].position))
+                canal.pipe(instance, self.base.target(schema), stream=schema, on_error="stop").run()
 
     def same(self, *tables: str) -> dict[str, list[tuple[Any, ...]]]:
         """The rows of the tables, which are the same in both schemas."""
