@@ -6,12 +6,13 @@ Never lets a commit be repeated on top of another writer's: that could apply a b
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
@@ -21,11 +22,16 @@ from canal.errors import TargetSchemaError
 from canal.targets.protocol import Progress
 from canal.targets.tables import matching, need, understood
 from canal.targets.tables.outcome import fit
+from canal.targets.tables.rewrite import Keys, new_files
 from canal.targets.tables.upkeep import Upkeep
 
 _RETRIES: Final = "commit.retry.num-retries"
 #: So that the file of a commit's metadata goes when a hundred others have come.
 _FEW: Final = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100"}
+
+
+#: The task that reads a file, and of each of its rows whether it stays.
+_Found: TypeAlias = "tuple[Any, pa.Array]"
 
 
 @attrs.frozen
@@ -182,20 +188,28 @@ class _IcebergWork:
         return whole if is_same else progress
 
     def read(self, keys: pa.Table) -> pa.Table:
+        assert self.schema is not None
         with understood(self._target.table):
-            return matching(self._scan(self._near(keys)), keys)
+            found = [self._rows([task], self.schema).filter(pc.invert(others)) for task, others in self._touched(Keys(keys))]
+        return pa.concat_tables([self.schema.empty_table(), *found])
 
-    def _scan(self, near: Any) -> pa.Table:
-        schema = self.schema
-        assert schema is not None
-        return self._table.scan(row_filter=near).to_arrow().select(schema.names).cast(schema)
+    def _rows(self, tasks: Sequence[Any], schema: pa.Schema) -> pa.Table:
+        """Return the rows of files."""
+        scan = self._table.scan()
+        reader = need("pyiceberg.io.pyarrow", "lake").ArrowScan
+        return fit(reader(self._table.metadata, self._table.io, scan.projection(), scan.row_filter).to_table(tasks), schema)
 
-    @staticmethod
-    def _near(keys: pa.Table) -> Any:
-        """A filter for these keys, and maybe for others: by the key column that tells them apart best."""
-        values = {name: pc.unique(keys[name]) for name in keys.column_names}
-        name = max(values, key=lambda name: len(values[name]))
-        return need("pyiceberg.expressions", "lake").In(name, values[name].to_pylist())
+    def _touched(self, keys: Keys) -> Iterator[_Found]:
+        """Yield the tasks of files that have rows with one of the keys, and of each of their rows whether its key is another."""
+        scan = self._table.scan().select(*keys.names)
+        reader = need("pyiceberg.io.pyarrow", "lake").ArrowScan
+        reader = reader(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
+        fields = [self._table.schema().find_field(name) for name in keys.names]
+        for task in scan.plan_files():
+            if all(_may_have(task.file, field, keys) for field in fields):
+                others = keys.others(reader.to_table([task]))
+                if not pc.all(others).as_py():
+                    yield task, others
 
     def is_empty(self) -> bool:
         with understood(self._target.table):
@@ -212,12 +226,26 @@ class _IcebergWork:
                 added = []
             transaction = self._begun()
             anew = self._anew(added)
-            kept = self._remove(transaction, upserts, deletes, replace, whole=bool(anew))
+            found, kept = self._remove(transaction, upserts, deletes, replace, whole=bool(anew))
             self._alter(transaction, added, anew)
             transaction.set_properties({self._name: progress.to_text()})
-            rows = upserts if kept is None else pa.concat_tables([kept, upserts])
-            transaction.append(rows, snapshot_properties={self._name: _short(progress)})
+            properties = {self._name: _short(progress)}
+            if found:
+                self._overwrite(transaction, found, upserts, properties)
+            else:
+                transaction.append(pa.concat_tables([*kept, upserts]), snapshot_properties=properties)
             transaction.commit_transaction()
+
+    def _overwrite(self, transaction: Any, found: list[_Found], upserts: pa.Table, properties: dict[str, str]) -> None:
+        """Write files anew, without the rows of the batch's keys and with its own, in one snapshot."""
+        made, numbers = need("pyiceberg.io.pyarrow", "lake")._dataframe_to_data_files, itertools.count()
+        kept = (self._rows([task], upserts.schema).filter(others) for task, others in found)
+        with transaction.update_snapshot(properties).overwrite() as update:
+            for task, _ in found:
+                update.delete_data_file(task.file)
+            for rows in new_files(kept, upserts, self._keys):
+                for file in made(transaction.table_metadata, rows, self._table.io, update.commit_uuid, numbers):
+                    update.append_data_file(file)
 
     def _anew(self, added: list[pa.Field]) -> list[str]:
         """Names of the columns that the table has and that Iceberg does not alter so."""
@@ -252,23 +280,29 @@ class _IcebergWork:
 
     def _remove(
         self, transaction: Any, upserts: pa.Table, deletes: pa.Table, replace: bool, *, whole: bool
-    ) -> pa.Table | None:
-        """Delete the rows with these keys, or all; those that went with them are to be written again."""
+    ) -> tuple[list[_Found], list[pa.Table]]:
+        """Find the files that have rows with these keys; or delete all rows, and return those that are to stay."""
         if self._table.current_snapshot() is None or not (replace or whole or deletes.num_columns):
-            return None
-        everything = need("pyiceberg.expressions", "lake").AlwaysTrue()
-        if replace:
-            if not self.is_empty():
-                transaction.delete(everything)
-            return None
+            return [], []
         keys = pa.concat_tables([upserts.select(self._keys), deletes]) if deletes.num_columns else None
-        near = everything if whole or keys is None else self._near(keys)
-        rows = self._scan(near)
-        if rows.num_rows == 0:
-            return None
-        transaction.delete(near)
-        rows = fit(rows, upserts.schema)
-        return rows if keys is None else matching(rows, keys, others=True)
+        if not (replace or whole):
+            return list(self._touched(Keys(keys))), []
+        everything = need("pyiceberg.expressions", "lake").AlwaysTrue()
+        kept = [] if replace else [self._rows(list(self._table.scan().plan_files()), upserts.schema)]
+        if not self.is_empty():
+            transaction.delete(everything)
+        return [], kept if keys is None else [matching(rows, keys, others=True) for rows in kept]
+
+
+def _may_have(file: Any, field: Any, keys: Keys) -> bool:
+    """Return whether a data file may have one of the keys in a column, by the file's bounds."""
+    types = need("pyiceberg.types", "lake")
+    known = types.IntegerType, types.LongType, types.DateType, types.TimestampType, types.TimestamptzType, types.StringType
+    low, high = ((bounds or {}).get(field.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
+    if low is None or high is None or not isinstance(field.field_type, known):
+        return True
+    value = need("pyiceberg.conversions", "lake").from_bytes
+    return keys.may_be_within(field.name, value(field.field_type, low), value(field.field_type, high))
 
 
 def _evolves(old: pa.DataType, new: pa.DataType) -> bool:

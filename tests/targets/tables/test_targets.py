@@ -723,3 +723,49 @@ def test_a_batch_of_an_unknown_table_for_a_lake_of_many_is_refused(tmp_path: Pat
     apply_changes(canal.targets.DeltaTarget(tmp_path), ["id"], table="shop.orders")(rows, 0)
 
     assert (tmp_path / "shop.orders").is_dir()
+
+
+def iceberg_files(target: Any) -> set[str]:
+    catalog = load_catalog("test", **target.properties)
+    try:
+        return {task.file.file_path for task in catalog.load_table(target.table).scan().plan_files()}
+    finally:
+        catalog.close()
+
+
+def row_of(number: int, a: int) -> dict[str, Any]:
+    return {"id": number, "k": "x", "a": a, "b": None}
+
+
+def test_only_files_of_iceberg_that_have_keys_of_a_batch_are_written_anew(tmp_path: Path) -> None:
+    lake = Iceberg(tmp_path)
+    target = lake.make()
+    fn = apply_changes(target, KEYS)
+    for number in range(4):
+        fn(table([change("I", number, 0, row_of(10 * number, 0)), change("I", number, 1, row_of(10 * number + 9, 0))]))
+    before = iceberg_files(target)
+
+    fn(table([change("U", 5, 0, row_of(10, 1), row_of(10, 0)), change("D", 5, 1, row_of(19, 0), row_of(19, 0))]))
+    fn(table([change("I", 6, 0, row_of(25, 6))]))
+
+    assert len(before & iceberg_files(target)) == 3
+    assert {key[0]: row["a"] for key, row in content(lake.rows(target)).items()} == {
+        0: 0, 9: 0, 10: 1, 20: 0, 25: 6, 29: 0, 30: 0, 39: 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("held", [1, 3, 1000])
+def test_rewritten_rows_of_iceberg_are_written_in_parts_of_a_bounded_size(
+    tmp_path: Path, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Iceberg(tmp_path)
+    target = lake.make()
+    fn = apply_changes(target, KEYS)
+    for number in range(6):
+        fn(table([change("I", number, n, row_of(n * 6 + number, 0)) for n in range(6)]))
+    monkeypatch.setattr("canal.targets.tables.rewrite._HELD", 2 * held)
+    monkeypatch.setattr("canal.targets.tables.rewrite._ROWS", held)
+
+    fn(table([change("U", 7, n, row_of(n, 1), row_of(n, 0)) for n in range(0, 36, 2)]))
+
+    assert {key[0]: row["a"] for key, row in content(lake.rows(target)).items()} == {n: 1 - n % 2 for n in range(36)}

@@ -1,0 +1,77 @@
+"""Which files of a table have rows with some keys, and what is to be written in their stead. Never opens a file."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from canal.targets.tables.outcome import fit
+
+#: Rows of a file that is written anew, at most: a later batch then finds few of its keys in each file.
+_ROWS: Final = 1_000_000
+#: Rows that are held in memory, about, beside those of one file and of the batch.
+_HELD: Final = 4 * _ROWS
+
+
+def new_files(kept: Iterable[pa.Table], upserts: pa.Table, keys: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rows of each new file, sorted by key: what is left of earlier files, and the rows of the batch."""
+    waiting: list[pa.Table] = []
+    for rows in kept:
+        waiting.append(rows)
+        if sum(one.num_rows for one in waiting) >= _HELD:
+            yield from _cut(waiting, keys)
+            waiting = []
+    yield from _cut([*waiting, upserts], keys)
+
+
+def _cut(waiting: list[pa.Table], keys: Sequence[str]) -> Iterator[pa.Table]:
+    rows = pa.concat_tables(waiting)
+    rows = rows.sort_by([(key, "ascending") for key in keys]) if len(waiting) > 1 else rows
+    for begin in range(0, rows.num_rows, _ROWS):
+        yield rows.slice(begin, _ROWS)
+
+
+class Keys:
+    """Keys of rows that are to go, in types that hold all values of the table's columns.
+
+    Args:
+        table: the columns of the keys.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self.names = table.column_names
+        self._table = table
+        self._sorted = cache(self._sort)
+
+    def may_be_within(self, name: str, low: Any, high: Any) -> bool:
+        """Return whether a key's column may have a value from ``low`` to ``high``; dates and times are given as numbers."""
+        values = self._sorted(name)
+        at = bisect_left(range(len(values)), low, key=lambda number: values[number].as_py())
+        return at < len(values) and bool(values[at].as_py() <= high)
+
+    def _sort(self, name: str) -> pa.Array:
+        values = pc.unique(self._table[name]).sort()
+        kind = values.type
+        if pa.types.is_date32(kind):
+            values = values.cast(pa.int32())
+        return values.cast(pa.int64()) if pa.types.is_temporal(kind) else values
+
+    def others(self, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
+        """Return of each row whether its key is none of these. ``rows`` has the columns of the keys at least."""
+        keys, rows = self._table, fit(rows, self._table.schema)
+        if len(self.names) == 1 and pa.types.is_integer(keys[0].type) and not rows[0].null_count and keys.num_rows:
+            values, found = self._sorted(self.names[0]).to_numpy(), rows[0].to_numpy()
+            return pa.array(values[np.minimum(np.searchsorted(values, found), len(values) - 1)] != found)
+        if len(self.names) == 1:
+            return pc.invert(pc.is_in(rows[0], value_set=keys[0].combine_chunks()))
+        mask = np.ones(rows.num_rows, bool)
+        numbered = rows.append_column("__row", pa.array(np.arange(rows.num_rows)))
+        found = numbered.join(keys, self.names, join_type="left semi")
+        mask[found["__row"].to_numpy()] = False
+        return pa.array(mask)
