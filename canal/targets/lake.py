@@ -27,7 +27,7 @@ from canal.formats.spark_types import spark_arrow_type
 from canal.schema import ColumnSchema
 from canal.targets import tables
 from canal.targets.protocol import UNKNOWN, Guarantee, Progress, Scope, TableProgress
-from canal.targets.tables import delta, iceberg, parquet
+from canal.targets.tables import delta, iceberg, matching, parquet
 from canal.targets.tables.outcome import common, fit
 from canal.targets.tables.upkeep import Maintained, Upkeep
 from canal.targets.values import NO_TYPE, document_text
@@ -181,6 +181,8 @@ def _next(work: tables.TableWork, text: str) -> Progress:
 
 
 class _Rows(StateWork):
+    arrow_from = 1
+
     def __init__(self, target: Any, stream: str) -> None:
         super().__init__()
         self._target, self._stream = target, stream
@@ -199,9 +201,8 @@ class _Rows(StateWork):
             if work.schema is None and not state.table.columns:
                 return  # a table that was emptied before anything was put into it
             schema, added = self._columns(work, state.table)
-            upserts = fit(_arrow(state, state.upserts, state.table.columns), schema)
-            keys = [column for column in state.table.columns if column.name in state.table.keys]
-            deletes = _arrow(state, state.deletes, sorted(keys, key=lambda one: state.table.keys.index(one.name)))
+            upserts, deletes = _columns(state) or _rows(state)
+            upserts = fit(upserts, schema)
             if deletes.num_columns:
                 deletes = fit(deletes, pa.schema([schema.field(name) for name in deletes.column_names]))
             else:  # nothing but progress
@@ -317,6 +318,35 @@ def _of_changes(changes: Sequence[Change], values: Sequence[Any], field: pa.Fiel
 def _type(column: ColumnSchema) -> pa.DataType:
     kind = spark_arrow_type(column)
     return pa.int64() if pa.types.is_duration(kind) else kind
+
+
+def _columns(state: TableState) -> tuple[pa.Table, pa.Table] | None:
+    """Return the rows to put and the keys to take away, of the state's columns; None if it has none that are exact here."""
+    found = state.arrow
+    if found is None or any(pa.types.is_floating(field.type) for field in found.deletes.schema):  # 0.0 is -0.0
+        return None
+    kinds = {column.name: _type(column) for column in state.table.columns}
+    try:
+        upserts, deletes = (
+            pa.table({name: _cast(column, kinds[name]) for name, column in zip(one.column_names, one.columns)})
+            for one in (found.upserts, found.deletes)
+        )
+    except pa.ArrowInvalid:  # rows say which value that is
+        return None
+    return upserts, matching(deletes, upserts.select(deletes.column_names), others=True) if deletes.num_rows else deletes
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
+    if pa.types.is_decimal256(column.type) and pa.types.is_string(kind):  # Arrow would write small ones with an exponent
+        return _array(column.to_pylist(), kind)
+    return column if column.type == kind else column.cast(kind)
+
+
+def _rows(state: TableState) -> tuple[pa.Table, pa.Table]:
+    """Return the rows to put and the keys to take away, of the state's rows."""
+    columns = {column.name: column for column in state.table.columns}
+    keys = [columns[name] for name in state.table.keys if name in columns]
+    return _arrow(state, state.upserts, state.table.columns), _arrow(state, state.deletes, keys)
 
 
 def _arrow(state: TableState, rows: Sequence[Sequence[Any]], columns: Sequence[ColumnSchema]) -> pa.Table:

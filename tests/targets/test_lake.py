@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import canal
+from canal.changes import Changes, latest
+from canal.changes.batch import EntryRows
 from canal.errors import TargetSchemaError, UnfitChangeError
-from canal.targets import DeltaTarget, IcebergTarget, JSONLinesTarget, ParquetTarget
-from canal.targets.tables import Upkeep
+from canal.formats.change_columns import change_columns
+from canal.targets import DeltaTarget, IcebergTarget, JSONLinesTarget, ParquetTarget, Upkeep
 from canal.testing.fake import FakeBinlog, FakeTable
+from tests.support import states
+from tests.support.lakes import load_catalog
+from tests.support.pipes import life
 
 
 def piped(fake: FakeBinlog, target: canal.targets.Target, *rules: canal.Rule, **options: Any) -> canal.Pipe:
@@ -37,6 +42,86 @@ def orders(fake: FakeBinlog, columns: str = "id INT PRIMARY KEY, n INT") -> Fake
 def read(root: Path) -> list[dict[str, Any]]:
     rows = deltalake.DeltaTable(str(root / "shop.orders")).to_pyarrow_table().to_pylist()
     return sorted(rows, key=lambda row: str(row["id"]))
+
+
+#: Columns of many types; the values of two rows, and of a third one.
+TYPES: dict[str, tuple[str, Any, Any]] = {
+    "big": ("BIGINT UNSIGNED", 2**64 - 1, 2**53 + 1), "mid": ("MEDIUMINT UNSIGNED", 2**24 - 1, 0),
+    "tiny": ("TINYINT", -128, None),
+    "year": ("YEAR", 2026, None), "bits": ("BIT(64)", 2**64 - 1, 1), "few": ("BIT(9)", 300, None),
+    "price": ("DECIMAL(12,2)", Decimal("-1.50"), None), "huge": ("DECIMAL(65,30)", Decimal("1e-30"), None),
+    "real": ("FLOAT", 0.5, None), "double_": ("DOUBLE", -0.0, None), "day": ("DATE", date(1, 1, 1), None),
+    "moment": ("DATETIME(6)", datetime(2026, 1, 1, 1, 1, 1, 1), None),
+    "span": ("TIME(6)", timedelta(hours=-800, microseconds=1), None),
+    "stamp": ("TIMESTAMP(6)", datetime(2026, 1, 1, 0, 0, 0, 5, tzinfo=UTC), None), "name": ("VARCHAR(20)", "a ", "ä"),
+    "kind": ("ENUM('x','y')", "y", None), "flags": ("SET('x','y')", ("x", "y"), None), "raw": ("VARBINARY(9)", b"\x00\xff", b""),
+    "document": ("JSON", '{"a": [1, null]}', None),
+}  # fmt: skip
+KEYS = ["id INT", "id BIGINT UNSIGNED", "id VARCHAR(20)", "id DECIMAL(20,0)", "id VARBINARY(9)", "id DATETIME(6)"]
+
+
+def key_values(kind: str) -> list[Any]:
+    if "VARCHAR" in kind:
+        return ["a", "A", "a ", "é"]
+    if "VARBINARY" in kind:
+        return [b"a", b"", b"\xff", b"\xfe"]
+    if "DATETIME" in kind:
+        return [datetime(2026, 1, 1, 0, 0, 0, number) for number in range(4)]
+    first = 2**64 - 4 if "UNSIGNED" in kind else 1
+    return [Decimal(10**19 + number) if "DECIMAL" in kind else first + number for number in range(4)]
+
+
+def no_rows() -> Any:
+    raise AssertionError("rows are made")
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("lake", ["delta", "iceberg"])
+def test_columns_of_changes_make_the_table_that_rows_of_them_make(
+    fake_binlog: FakeBinlog, tmp_path: Path, lake: str, kind: str
+) -> None:
+    """By columns no row is made."""
+    columns = ", ".join(f"{name} {declared}" for name, (declared, _, _) in TYPES.items())
+    table = fake_binlog.table("shop", "orders", f"{kind} PRIMARY KEY, {columns}")
+    one, two, three, four = key_values(kind)
+    values, others = ({name: pair[at] for name, pair in TYPES.items()} for at in (1, 2))
+    table.insert({"id": one, **values}, {"id": two, **others})
+    table.update({"id": two, **others}, {"id": two, **values})
+    table.insert({"id": three, **others})
+    fake_binlog.ddl("CREATE TABLE shop.other (id INT)")  # a second batch
+    table.update({"id": one, **values}, {"id": four, **others})
+    table.insert({"id": one, **others})
+    table.delete({"id": three, **others})
+    fake_binlog.end()
+    with life(fake_binlog) as instance:
+        entries = [entry for message in instance.stream() for entry in message.entries if entry.table is not None]
+    batches = [entries[:3], entries[3:]]
+    made = {}
+    for form in ("columns", "rows"):
+        (tmp_path / form).mkdir()
+        properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/{form}/c", "warehouse": f"file://{tmp_path}/{form}"}
+        target: Any = DeltaTarget(tmp_path / form) if lake == "delta" else IcebergTarget(form, properties)
+        old = None
+        for number, batch in enumerate(batches, 1):
+            changes = states.changes(batch)
+            if form == "rows":
+                changes = Changes([changes.rows])
+            else:
+                changes = Changes([EntryRows(part.entry, part.source, no_rows) for part in changes.parts], change_columns)
+            new = canal.targets.Progress(canal.Position("binlog.000001", number)).to_text()
+            with target.begin("s") as work:
+                work.write(latest(changes, work.read), old, new, "shop.orders")
+            old = new
+        if lake == "delta":
+            made[form] = deltalake.DeltaTable(str(tmp_path / form / "shop.orders")).to_pyarrow_table()
+        else:
+            catalog = load_catalog(form, **properties)
+            made[form] = catalog.load_table("shop.orders").scan().to_arrow()
+            catalog.close()
+
+    assert made["columns"].schema == made["rows"].schema
+    assert sorted(map(str, made["columns"].to_pylist())) == sorted(map(str, made["rows"].to_pylist()))
+    assert {row["id"] for row in made["columns"].to_pylist()} == {one, two, four}
 
 
 def test_a_column_becomes_wider_with_the_sources(fake_binlog: FakeBinlog, tmp_path: Path) -> None:
