@@ -12,8 +12,11 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from canal.changes.change import Table
+from canal.changes.fold import INSERT, ArrowChanges, fold
 from canal.errors import TargetSchemaError, UnfitChangeError
 from canal.formats.spark_types import exact_cast
+from canal.targets.tables import matching
 
 #: Digits of the largest integer of so many bits.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
@@ -94,35 +97,17 @@ def _names(lists: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return pa.chunked_array([pc.is_in(pa.array(range(len(array)), pa.int64()), parents.cast(pa.int64()))])
 
 
-def _moved(rows: pa.Table, before: pa.Table, after: pa.Table) -> pa.ChunkedArray:
-    """Whether each change gives its row another key."""
-    moved = pc.and_(False, pc.equal(rows["_op"], "U"))
-    for old, new in zip(before.columns, after.columns):
-        moved = pc.or_(moved, pc.fill_null(pc.not_equal(old, new), False))
-    return pc.and_(moved, pc.equal(rows["_op"], "U"))
-
-
 # -- whole row images ----------------------------------------------------------------------------------------------------
 
 
 def _latest(rows: pa.Table, payload: pa.Table, before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The last that was said of each key."""
     keys = after.column_names
-    moved = _moved(rows, before, after)
-    # Twice the number of the row for the key that it leaves, and one more for the key that it puts or takes away.
-    put = pc.cumulative_sum(pa.repeat(pa.scalar(2, pa.int64()), rows.num_rows), start=-1)
-    left = pc.subtract(put, 1).filter(moved.combine_chunks())
-    said = pa.concat_tables([before.filter(moved), after]).append_column("__said", pa.chunked_array([left, put]))
-    last = said.group_by(keys).aggregate([("__said", "max")])
-    said_max = last["__said_max"].combine_chunks()
-    row = pc.divide(said_max, 2)
-    is_gone = pc.or_(
-        pc.equal(pc.bit_wise_and(said_max, 1), 0), pc.equal(rows["_op"].combine_chunks().take(row), "D")
-    )  # fmt: skip
-    kept = row.filter(pc.invert(is_gone))
-    # In their order, and all of them as they are, both of which is quicker.
-    upserts = payload if len(kept) == rows.num_rows else payload.take(kept.sort())
-    return upserts, last.filter(is_gone).select(keys)
+    op = pc.index_in(rows["_op"], pa.array(["I", "U", "D"])).combine_chunks()  # in the order of their numbers
+    op = pc.fill_null(op, INSERT).cast(pa.uint8())
+    number = pa.nulls(len(op), pa.int64())
+    state = fold(ArrowChanges(Table("", "", (), tuple(keys)), op, number, number, payload, before))
+    return state.upserts, matching(state.deletes, state.upserts.select(keys), others=True)
 
 
 # -- partial row images --------------------------------------------------------------------------------------------------
