@@ -379,6 +379,23 @@ MUTANTS: tuple[Mutant, ...] = (
         "is_done(entry, attrs.evolve(own, row=0))", "is_done(entry, own)",
         "instance/test_client_filter.py::test_a_later_transaction_of_the_same_second_is_not_taken_for_the_one_that_is_done_in_part",
     ),
+    _mutant(
+        "the transaction that is done in part is known by its second", "instance/client_filter.py",
+        "if cursor.next_gtid and cursor.next_gtid == transaction.gtid:",
+        "if cursor.row and (transaction.timestamp * 1000, transaction.server_id) == (cursor.timestamp, cursor.server_id):",
+        "instance/test_client_filter.py::test_skip_of_a_group_leaves_other_transactions_of_the_same_second_whole[another server]",
+    ),
+    _mutant(
+        "rows that are done open their transaction for what is before them", "instance/client_filter.py",
+        "self._filter(run, begin, passed)", "self._filter(run._replace(open=runs[-1].open), begin, passed)",
+        "instance/test_client_filter.py::test_end_passes_the_filter_before_rows_of_another_member_that_are_done[one slice]",
+        "parse/test_group.py::test_end_passes_a_filter_when_another_member_comes_before_what_the_client_has_acked", is_quick=True,
+    ),
+    _mutant(
+        "a TLS socket that cannot begin stays open", "parse/source/_pymysql.py",
+        "tls.sslsocket_class = TlsSocket", "tls.sslsocket_class = ssl.SSLSocket",
+        "instance/test_stop.py::test_connection_that_is_reset_before_the_tls_handshake_leaves_no_socket_open",
+    ),
     # -- alarms --------------------------------------------------------------------------------------------------------
     _mutant(
         "a trouble is never over", "alarm.py", "if name[0] is kind]", "if name[0] is None]",
