@@ -430,6 +430,24 @@ def test_place_that_cannot_be_read_remedy_is_to_seek_after_it(
         assert read_up_to(instance, 3) == [3]
 
 
+def test_position_inside_a_transaction_remedy_is_its_beginning(tmp_path: Path) -> None:
+    fake, table = log_of(1)
+    begin = fake.position
+    table.insert({"id": 2})
+    journal = fake.log.journals[-1]
+    inside = attrs.evolve(begin, offset=journal.end - sum(len(event.data) for event in journal.events[-2:]), gtid="")
+    with instance_of(fake, meta=FileMeta(tmp_path), start=inside) as instance:
+        instance.subscribe()
+        with pytest.raises(canal.DecodeError, match="names table id .*, which no table map has announced") as caught:
+            read_up_to(instance, -1)
+        assert "start from the beginning of one, or move a stored cursor there by seek()" in caught.value.remedy
+        instance.seek(1001, begin)
+
+    with instance_of(fake, meta=FileMeta(tmp_path)) as instance:
+        instance.subscribe()
+        assert read_up_to(instance, 2) == [2]
+
+
 def log_with_savepoint(end: str) -> tuple[FakeBinlog, canal.Position]:
     """A log with a statement between the rows 3 and 4, and the position after their transaction."""
     fake, table = log_of(1)
