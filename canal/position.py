@@ -393,7 +393,7 @@ def _incomparable(one: Position, other: Position) -> CursorError:
     return CursorError(
         f"the cursors {one} and {other} cannot be compared",
         remedy="They come from different sources, or between their logs the log was reset or the server's clock set "
-        "back: unsubscribe one of the clients.",
+        "back. Forget one of the clients: meta.start(destination), meta.unsubscribe(client_id), meta.stop().",
     )
 
 

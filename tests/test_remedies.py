@@ -173,6 +173,7 @@ TROUBLESHOOTING = {
     "the position is one of server": FAKE + "position_that_the_log_does_not_have_remedy_is_another_start",
     "has lost what was read of its log": RESET, "has reset its log": RESET,
     "XA transaction": "tests/parse/test_xa.py::test_purged_rows_are_left_behind_where_on_lost_says_so",
+    "cannot be compared": FAKE + "cursors_of_two_servers_remedy_is_to_forget_one_client",
     "IS LOST": "tests/test_remedies.py::test_lost_cursor_remedy_latest_goes_on_at_the_end",
     "has CRC32": PLACE, "INCIDENT": PLACE, "is not supported": PLACE,
     "takes back rows": FAKE + "rows_taken_back_after_delivery_remedy_is_to_seek_after_the_transaction",

@@ -66,7 +66,13 @@ class Clients:
                 cursors[client_id] = cursor
         if not cursors:
             return None
-        resume = resume_at(cursors.values())
+        try:
+            resume = resume_at(cursors.values())
+        except CursorError as error:
+            each = [f"client {client_id} is at {cursor} of {cursor.source or '?'}" for client_id, cursor in cursors.items()]
+            raise CursorError(
+                f"{error.message}: {', '.join(each)}", destination=self._context.destination, remedy=error.remedy
+            ) from error
         for client_id, cursor in cursors.items():
             start = ReadPosition(0, cursor, skip=None if cursor == resume else cursor)
             self._add(client_id, self._meta.subscriptions()[client_id], start)

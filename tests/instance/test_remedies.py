@@ -212,6 +212,29 @@ def test_position_that_the_log_does_not_have_remedy_is_another_start(lost: str) 
             assert read_up_to(instance, 1) == [1]
 
 
+def test_cursors_of_two_servers_remedy_is_to_forget_one_client(tmp_path: Path) -> None:
+    fake, table = log_of(1, gtid=False)
+    with instance_of(fake, meta=FileMeta(tmp_path)) as instance:
+        instance.subscribe()
+        assert read_up_to(instance, 1) == [1]
+    table.insert({"id": 2})
+    meta = FileMeta(tmp_path)
+    meta.start("test")
+    meta.subscribe(2, "")
+    meta.update_cursor(2, canal.Position(journal=fake.journal, offset=4, source="c1d6d9f5-0000-0000-0000-000000000001"))
+    meta.stop()
+    with pytest.raises(CursorError, match="client 2 is at .* of c1d6d9f5-.* client 1001 is at ") as caught:
+        instance_of(fake, meta=meta).start()
+    assert "meta.start(destination), meta.unsubscribe(client_id), meta.stop()" in caught.value.remedy
+
+    meta.start("test")
+    meta.unsubscribe(2)
+    meta.stop()
+    with instance_of(fake, meta=meta) as instance:
+        instance.subscribe()
+        assert read_up_to(instance, 2) == [2]
+
+
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
