@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 #: Changes that stand one after the other in the log, whether they are decoded or not.
 Part: TypeAlias = "Sequence[Change]"
+Read: TypeAlias = "Callable[[Entry, Table, Route | None], Sequence[Change]]"
 #: Makes columns of the rows of entries of one table, with these columns before an update; None if they would not be exact.
 Decode: TypeAlias = "Callable[[Table, Sequence[Entry], Sequence[str]], ArrowChanges | None]"
 
 
 class _Sequence(Sequence[Change], ABC):
     """A sequence over ``rows``."""
+
+    __slots__ = ()
 
     @property
     @abstractmethod
@@ -55,6 +58,9 @@ class Route(Protocol):
     keys: Sequence[str]
     """Columns of the source that its keys are made of."""
 
+    def apply(self, change: Change) -> Iterable[Change]:
+        """Return what becomes of a change."""
+
     def columns(self, changes: ArrowChanges) -> ArrowChanges | None:
         """Return the changes with the columns of the target's table; None if columns cannot have its values."""
 
@@ -65,20 +71,25 @@ class EntryRows(_Sequence):
     Args:
         entry: the rows, not decoded.
         source: the table as the source has it.
-        read: decodes the rows, and makes changes of ``table`` of them.
+        read: decodes the rows of an entry of a table, and makes changes of what the route says.
         route: what becomes of the table on its way to the target; None: it stays as it is.
     """
 
-    def __init__(self, entry: Entry, source: Table, read: Callable[[], Sequence[Change]], route: Route | None = None) -> None:
+    __slots__ = ("_made", "_read", "entry", "route", "source", "table")
+
+    def __init__(self, entry: Entry, source: Table, read: Read, route: Route | None = None) -> None:
         self.entry = entry
         self.source = source
         self.table = source if route is None else route.table
         self.route = route
         self._read = read
+        self._made: Sequence[Change] | None = None
 
-    @cached_property
+    @property
     def rows(self) -> Sequence[Change]:
-        return self._read()
+        if self._made is None:
+            self._made = self._read(self.entry, self.source, self.route)
+        return self._made
 
     def __len__(self) -> int:
         selected = self.entry.selected
@@ -100,12 +111,15 @@ class ChangeBatch:
     @cached_property
     def changes(self) -> Sequence[Change]:
         """The changes as rows."""
-        return list(chain.from_iterable(self.parts))
+        return _flat(self.parts)
 
     @cached_property
     def tables(self) -> list[Table]:
         """The tables of the changes, each once: several if columns change, or tables are merged."""
-        return list(dict.fromkeys([_table(part) for part in self.parts]))
+        found: dict[Table, None] = {}
+        for part in self.parts:
+            found |= dict.fromkeys([part.table] if isinstance(part, EntryRows) else [change.table for change in part])
+        return list(found)
 
     @property
     def name(self) -> str:
@@ -144,38 +158,43 @@ class Changes(_Sequence):
         parts: the changes, such as those of each entry.
         decode: makes columns of the rows of entries; None: no table has columns.
         least: the number of changes of a table from which on it has columns.
+        starts: of each entry how many changes are before it, if there is one part; None: each part is of one entry.
     """
 
-    def __init__(self, parts: Iterable[Part], decode: Decode | None = None, least: int = 0) -> None:
+    def __init__(
+        self, parts: Iterable[Part], decode: Decode | None = None, least: int = 0, starts: Sequence[int] | None = None
+    ) -> None:  # fmt: skip
         self.parts = list(parts)
         self._decode = decode
         self._least = least
+        self._starts = starts
 
     @cached_property
     def rows(self) -> Sequence[Change]:
-        return list(chain.from_iterable(self.parts))
+        return _flat(self.parts)
 
     @cached_property
     def tables(self) -> list[ChangeBatch]:
         """The changes by table of the target, in the order of the first ones."""
         found: dict[tuple[str, ...], list[Part]] = {}
-        for part in self._cut:
-            found.setdefault(_table(part).path, []).append(part)
+        for part in self.parts:
+            if isinstance(part, EntryRows):
+                found.setdefault(part.table.path, []).append(part)
+            else:
+                _sort(part, found)
         return [ChangeBatch(parts, self._columns(parts)) for parts in found.values()]
 
-    @cached_property
-    def _cut(self) -> list[Part]:
-        """The parts, in pieces of one table each."""
-        return list(chain.from_iterable(map(_pieces, self.parts)))
-
     def after(self, number: int) -> Changes:
-        """Return the changes without those of so many parts."""
-        return Changes(self.parts[number:], self._decode, self._least)
+        """Return the changes without those of so many entries."""
+        if self._starts is None:
+            return Changes(self.parts[number:], self._decode, self._least)
+        return Changes([self.rows[self._starts[number] :] if number < len(self._starts) else []])
 
     def of(self, name: str) -> Changes:
         """Return the changes of the tables that the target calls so."""
-        made = Changes([part for part in self._cut if _table(part).name == name], self._decode, self._least)
-        made.tables = [batch for batch in self.tables if batch.name == name]  # what is decoded stays
+        batches = [batch for batch in self.tables if batch.name == name]
+        made = Changes([part for batch in batches for part in batch.parts], self._decode, self._least)
+        made.tables = batches  # what is decoded stays
         return made
 
     def without(self, changes: Iterable[Change]) -> Changes:
@@ -196,24 +215,25 @@ class Changes(_Sequence):
             return None
         if len(tables) > 1 and len({one.merge for one in tables if one.merge}) < len(tables):
             return None  # versions of one table, whose keys may be equal in two forms
-        return lambda: _joined([[(at, one) for at, one in enumerate(rows) if one.table is table] for table in tables], decode)
+        return lambda: _joined(rows, tables, decode)
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
 
-def _joined(groups: Sequence[Sequence[tuple[int, EntryRows]]], decode: Decode) -> ArrowChanges | None:
-    """Return the changes of all groups, each of one table, as columns. The numbers are those of the rows in the log."""
-    made: list[tuple[ArrowChanges, list[int]]] = []
-    for group in groups:
-        first = group[0][1]
-        route = first.route
-        found = decode(first.source, [one.entry for _, one in group], first.table.keys if route is None else route.keys)
-        if found is not None and route is not None:
-            found = route.columns(found)
+def _joined(rows: Sequence[EntryRows], tables: Sequence[Table], decode: Decode) -> ArrowChanges | None:
+    """Return the changes of these tables as columns, in the order of the log."""
+    made: list[tuple[ArrowChanges, Sequence[int]]] = []
+    for table in tables:
+        numbers = range(len(rows)) if len(tables) == 1 else [at for at, one in enumerate(rows) if one.table is table]
+        first = rows[numbers[0]]
+        keys = table.keys if first.route is None else first.route.keys
+        found = decode(first.source, [rows[at].entry for at in numbers], keys)
+        if found is not None and first.route is not None:
+            found = first.route.columns(found)
         if found is None:
             return None
-        made.append((found, [at for at, _ in group]))
+        made.append((found, numbers))
     if len(made) == 1:
         return made[0][0]
     from canal.changes.fold import join
@@ -221,19 +241,22 @@ def _joined(groups: Sequence[Sequence[tuple[int, EntryRows]]], decode: Decode) -
     return join(made)
 
 
-def _table(part: Part) -> Table:
-    return part.table if isinstance(part, EntryRows) else part[0].table
+def _flat(parts: Sequence[Part]) -> Sequence[Change]:
+    """Return all changes in one sequence."""
+    if len(parts) == 1:
+        return parts[0]
+    return list(chain.from_iterable(parts))
 
 
-def _pieces(part: Part) -> Iterator[Part]:
-    """The part, in pieces of one table each."""
-    if isinstance(part, EntryRows):
-        yield part
-        return
-    begin = 0
-    for number, change in enumerate(part):
-        if change.table is not part[begin].table:
-            yield part[begin:number]
-            begin = number
-    if part:
-        yield part[begin:] if begin else part
+def _sort(changes: Iterable[Change], found: dict[tuple[str, ...], list[Part]]) -> None:
+    """Add changes to the parts of their tables, those that stand one after the other to one part."""
+    own: dict[tuple[str, ...], list[Change]] = {}
+    last, some = None, list[Change]()
+    for change in changes:
+        if (table := change.table) is not last:
+            last = table
+            if (known := own.get(table.path)) is None:
+                known = own[table.path] = []
+                found.setdefault(table.path, []).append(known)
+            some = known
+        some.append(change)

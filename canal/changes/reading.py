@@ -91,13 +91,14 @@ class Reader:
         Raises:
             UnloggedChangeError: values were changed that are not in the log, since the last rows of the table.
         """
-        schema = entry.row_change.schema
-        if schema is None or entry.table is None or not entry.row_count:
+        table = entry.table
+        if table is None or not entry.row_count:
             return None
+        schema = table.schema
         found = self._tables.get((schema.schema, schema.table))
         if found is not None and found[0] is schema:
             return found[1]
-        return self._table(entry, schema, entry.table.names.names, found)
+        return self._table(entry, schema, table.names.names, found)
 
     def rows(self, entry: Entry, table: Table) -> Sequence[Change]:
         """The changes of an entry of rows. Safe from any thread.

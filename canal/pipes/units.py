@@ -10,20 +10,19 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Final, Literal
 
 import attrs
 
 from canal._util.threads import as_own
 from canal.changes import Change, Changes, Reader, Table
-from canal.changes.batch import Decode, EntryRows
+from canal.changes.batch import Decode, EntryRows, Route
 from canal.errors import CanalError, HookError, UnfitChangeError, UsageError
 from canal.formats.message import Message
 from canal.instance.client_filter import unskipped
 from canal.instance.instance import Instance
 from canal.model import Entry
-from canal.pipes.rules import Plan, Rules
+from canal.pipes.rules import Rules
 from canal.position import Position
 
 #: Seconds that a get waits for something, after which a stop is seen; and rows that were there, while they are read.
@@ -218,19 +217,21 @@ class Units:
             except CanalError:  # the rows say up to where they can be read
                 self.reader.back(unit.mark)
                 unit.parked.clear()
-        parts: list[Sequence[Change]] = []
-        whole = 0  # up to the last end of a transaction
+        made: list[Change] = []  # in one list: a container for each entry would cost more than what it saves
+        starts: list[int] = []
+        whole = rows = 0  # up to the last end of a transaction
         for number, entry in enumerate(unit.entries):
+            starts.append(len(made))
             try:
-                parts.append(self._applied(self.reader.changes(entry), unit))
+                made += self._applied(self.reader.changes(entry), unit)
             except CanalError as error:
-                del unit.entries[whole:], parts[whole:]
+                del unit.entries[whole:], starts[whole:], made[rows:]
                 unit.end = unit.entries[-1].position if whole else unit.start
                 unit.failure = error
                 break
             if entry.is_end:
-                whole = number + 1
-        unit.changes = Changes(parts)
+                whole, rows = number + 1, len(made)
+        unit.changes = Changes([made], starts=starts)
 
     def _undecoded(self, entry: Entry, unit: Unit) -> Sequence[Change]:
         """The changes of an entry, decoded only if a rule has to see them."""
@@ -238,14 +239,13 @@ class Units:
         if table is None:
             return self._applied(self.reader.changes(entry), unit)
         plan = None if self.rules is None else self.rules.plan(table)
-        if plan is None:
-            return EntryRows(entry, table, partial(self.reader.rows, entry, table))
-        if not plan.has_columns:
+        if plan is not None and not plan.has_columns:
             return self._applied(self.reader.rows(entry, table), unit)
-        return EntryRows(entry, table, partial(self._planned, entry, table, plan), plan)
+        return EntryRows(entry, table, self._routed, plan)
 
-    def _planned(self, entry: Entry, table: Table, plan: Plan) -> Sequence[Change]:
-        return [one for change in self.reader.rows(entry, table) for one in plan.apply(change)]
+    def _routed(self, entry: Entry, table: Table, route: Route | None) -> Sequence[Change]:
+        changes = self.reader.rows(entry, table)
+        return changes if route is None else [one for change in changes for one in route.apply(change)]
 
     def _applied(self, changes: Sequence[Change], unit: Unit) -> Sequence[Change]:
         if self.rules is None or not changes:

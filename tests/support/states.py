@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import attrs
@@ -70,7 +69,7 @@ def changes(entries: Iterable[Entry]) -> Changes:
     reader, parts = Reader(), list[Any]()
     for entry in entries:
         if (source := reader.table(entry)) is not None:
-            parts.append(EntryRows(entry, source, partial(reader.rows, entry, source)))
+            parts.append(EntryRows(entry, source, lambda entry, of, route: reader.rows(entry, of)))
         else:
             parts.append(reader.changes(entry))
     return Changes(parts, change_columns)
