@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import measures, ours, report, values
+from benchmarks import measures, ours, pipes_cpu, report, values
 from benchmarks.contestants import CONTESTANTS, Contestant
 from benchmarks.goals import GOALS
 from benchmarks.loads import LOADS, Load, Log
@@ -214,3 +214,15 @@ def test_why_a_contestant_failed_is_said_without_where_the_checkout_is() -> None
     trace = f'Traceback (most recent call last):\n  File "{ROOT}/benchmarks/values.py", line 1, in f\nValueError: bad'
     assert last_words(trace) == "ValueError: bad"
     assert last_words(f"panic at {ROOT}/benchmarks/x.go") == "panic at benchmarks/x.go"
+
+
+@pytest.mark.parametrize("name", pipes_cpu.CONTESTS)
+def test_cost_of_a_pipe_is_that_of_the_right_rows(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = pipes_cpu.write_log(tmp_path, 400)
+
+    pipes_cpu.race(name, tmp_path, wanted, changes=400, batch=150, rounds=1)
+
+    assert capsys.readouterr().out.startswith(name)
+    wanted.pop(1)
+    with pytest.raises(SystemExit):
+        pipes_cpu.race(name, tmp_path, wanted, changes=399, batch=150, rounds=1)
