@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import TracebackType
+from importlib import import_module
 from typing import Any, Self, TypeVar
 
 from canal._util.lifecycle import Life, Steps
@@ -253,9 +253,7 @@ class Instance:
         self._life.start(once=False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def switch(self, reason: str = "by hand") -> bool:
@@ -548,6 +546,10 @@ class Instance:
         stream = Stream(self._calls, batch_size, linger, client_id, poll)
         stream.begin()
         return stream
+
+    def pipe(self, target: Any, **options: Any) -> Any:
+        """Return ``canal.pipe(self, target, **options)``, which writes changes to a target of ``canal.targets``."""
+        return import_module("canal.pipes").pipe(self, target, **options)
 
     def decoded(
         self, decode: Callable[[Message], _Made], batch_size: int = 1000, linger: float = 0.0, *, decode_threads: int = 2,

@@ -133,15 +133,17 @@ class _Window:
         return self.keys.exact(tuple(values))
 
     def touch(self, entry: Entry) -> bool:
-        """Note the keys of an entry of rows; False: one of them is not known."""
+        """Note the keys of an entry of rows; False: a row is not known as a whole, so it must be read again."""
         found: list[Key] = []
+        is_whole = True
         for row in decode_rows(entry, True):
+            is_whole = is_whole and (row.after is None or ABSENT not in row.after.values())
             if row.before is not None:
                 found.append(self.key(row.before))
             if row.after is not None:
                 found.append(self.key(row.after, row.before))
         self.touched.update(found)
-        return not any(ABSENT in key for key in found)
+        return is_whole and not any(ABSENT in key for key in found)
 
 
 def initial_of(

@@ -128,7 +128,13 @@ class ServerTables:
     _made: Recent[Name, tuple[TableSchema, Table, Selection]] = attrs.field(factory=Recent)
 
     def names(self) -> list[Name]:
-        rows = [texts(row) for row in self._open().run(_NAMES, doing="list the tables")]
+        session = self._open()
+        if not session.server.full_images:
+            raise ConfigError(
+                f"{session.source.address} writes parts of rows into its log (binlog_row_image), and a target that has not loaded"
+                " a row yet cannot complete them", remedy="SET GLOBAL binlog_row_image=FULL until the rows are loaded.",
+            )  # fmt: skip
+        rows = [texts(row) for row in session.run(_NAMES, doing="list the tables")]
         there = {(str(schema), str(table)) for schema, table in rows if str(schema).lower() not in _SYSTEM}
         accepted = {name for name in there if self.accepts(*name)}
         return sorted(name for name in accepted if self.has_shadows or not _is_shadow(name, accepted))

@@ -48,6 +48,9 @@ def _mutant(name: str, file: str, old: str, new: str, *tests: str, is_quick: boo
 #: The short form of the fault run of high availability.
 _HA_RUN = "live/test_ha.py::test_random_faults_lose_nothing_and_no_range_is_acked_twice"
 
+#: Snapshots beside a stream, in any order.
+_LOADS = "pipes/test_initial_machine.py::test_rows_and_changes_come_to_be_the_table_in_any_order"
+
 #: Every state that a crash of the machine may leave.
 _CRASH = "disk/test_disk.py::test_what_was_promised_is_there_after_a_crash_at_any_moment"
 
@@ -696,6 +699,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "changes are applied again", "pipes/apply.py", 'pc.greater(rows["_ord"], old.ord))\n    return',
         'pc.greater_equal(rows["_ord"], old.ord))\n    return',
         "pipes/test_apply.py::test_a_batch_that_was_applied_is_not_written_again",
+    ),
+    _mutant(
+        "a window opens when its rows are read", "pipes/initial.py", "            window.ready.append(chunk)\n",
+        "            window.ready.append(chunk)\n            window.touched.clear()\n", _LOADS,
+    ),
+    _mutant(
+        "rows are told apart by the text of their keys", "pipes/initial.py", "        return self.keys.exact(tuple(values))",
+        "        return (','.join(map(str, values)),)", _LOADS,
+    ),
+    _mutant(
+        "rows that were read before a TRUNCATE are written", "pipes/initial.py", "                self._statement(entry)",
+        "                pass", _LOADS,
+    ),
+    _mutant(
+        "rows are written before the stream is where they were read", "pipes/initial.py",
+        "    return None if before is None else not before", "    return True", _LOADS,
+    ),
+    _mutant(
+        "rows are read before the table shows what the stream has passed", "pipes/initial.py",
+        "            self._tables.settle(window.name, window.at, cancelled)", "            pass", _LOADS,
     ),
     _mutant(
         "a batch is acked before it is done", "pipes/batches.py", "            loop.call(message",
