@@ -389,7 +389,7 @@ class Initial:
 
     def _leave(self, name: Name, why: str) -> None:
         """Do not read a table, or no more of it."""
-        log.info("the rows of %s are not read: %s", ".".join(name), why)
+        log.warning("the rows of %s are not read, or no more of them: %s", ".".join(name), why)
         if self._names is not None and name in self._names:
             self._names.remove(name)
         self._keyless.discard(name)

@@ -19,6 +19,7 @@ from canal.pipes import Pipe, initial
 from canal.snapshot.rows import ServerTables
 from canal.targets import JSONLinesTarget, SQLiteTarget
 from canal.testing.servers import ThrowawayServer
+from tests.support.fix_servers import Line
 from tests.support.live import source
 from tests.support.waiting import until
 
@@ -71,7 +72,7 @@ def test_rows_of_all_tables_are_loaded_while_they_change(server: ThrowawayServer
     with canal.Instance(config(server, database, tmp_path)) as instance:
         instance.subscribe()
         writer.start()
-        pipe = canal.pipe(instance, target, snapshot="initial", batch_size=100)
+        pipe = instance.pipe(target, snapshot="initial", batch_size=100)
         with pipe:
             try:
                 until(lambda: is_loaded(pipe), 60)
@@ -152,6 +153,15 @@ def test_a_target_that_has_rows_of_unknown_origin_is_refused(server: ThrowawaySe
         with pytest.raises(StreamMismatchError, match="has rows already"):
             pipe.run()
     assert rows(tmp_path / "copy.db", "a") == [(7,)]
+
+
+def test_a_server_that_logs_parts_of_rows_is_refused(line: Line, tmp_path: Path) -> None:
+    with line.server("--binlog-row-image=MINIMAL") as server:
+        server.query("CREATE DATABASE d")
+        with canal.Instance(config(server, "d", tmp_path)) as instance:
+            instance.subscribe()
+            with pytest.raises(canal.ConfigError, match="binlog_row_image"):
+                canal.pipe(instance, SQLiteTarget(tmp_path / "copy.db"), snapshot="initial").run()
 
 
 def test_a_stream_that_has_a_progress_only_goes_on(server: ThrowawayServer, database: str, tmp_path: Path) -> None:

@@ -67,6 +67,12 @@ def test_a_file_is_all_that_it_takes(tmp_path: Path) -> None:
     assert line["after"] == {"id": 1, "email": email, "telephone": "****1234"}
 
 
+def test_a_file_can_ask_for_the_rows_that_are_there(tmp_path: Path) -> None:
+    text = TOML % (logs(tmp_path / "logs"), tmp_path / "out.jsonl")
+    files = TomlFiles(text.replace("batch_size = 100", 'snapshot = "initial"'), environ={"PEPPER": "x"})
+    assert files.pipe("orders")["snapshot"] == "initial"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
