@@ -117,6 +117,6 @@ def test_the_keywords_of_a_parser_are_its_options() -> None:
 
 
 def test_every_option_of_a_server_is_described() -> None:
-    text = (ROOT / "canal/parse/source/mysql.py").read_text("utf-8")
+    text = (ROOT / "canal/parse/source/server.py").read_text("utf-8")
     options = [field.name for field in attrs.fields(canal.MySQLSource) if field.init]
     assert [name for name in options if not re.search(rf"^    #: [^\n]+\n    {name}: ", text, re.MULTILINE)] == []
