@@ -191,8 +191,10 @@ class MySQLWork(SQLWork):
 
     def _can_load(self) -> bool:
         """Whether the server takes rows by LOAD DATA LOCAL, and does not log statements for its replicas to run."""
-        local, log, kind = self.execute("SELECT @@local_infile, @@log_bin, @@binlog_format").fetchone()
-        return bool(local) and not (log and kind == "STATEMENT")
+        wanted = "('local_infile', 'log_bin', 'binlog_format')"
+        found = dict(self.execute(f"SHOW VARIABLES WHERE variable_name IN {wanted}").fetchall())
+        logs_statements = found.get("log_bin") == "ON" and found.get("binlog_format") == "STATEMENT"
+        return found.get("local_infile") == "ON" and not logs_statements
 
     def columns_of(self, state: TableState) -> ArrowState | None:
         arrow = super().columns_of(state) if self._loads else None
