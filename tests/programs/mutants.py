@@ -721,8 +721,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "            self._tables.settle(window.name, window.at, cancelled)", "            pass", _LOADS,
     ),
     _mutant(
-        "a batch is acked before it is done", "pipes/batches.py", "            loop.call(message",
-        "            instance.ack(message.id, client_id=client_id)\n            loop.call(message",
+        "a batch is acked before it is done", "pipes/batches.py", "        loop.call(message",
+        "        instance.ack(message.id, client_id=client_id)\n        loop.call(message",
         "pipes/test_batches.py::test_a_batch_whose_function_raises_is_rolled_back_and_comes_again",
     ),
     _mutant(
