@@ -423,7 +423,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a cursor is shown before it is written", "meta/stored.py",
         "            self._storage.commit(clients, urgent)\n            self._clients = clients",
-        "            self._clients = clients\n            self._commit(clients, urgent)",
+        "            self._clients = clients\n            self._storage.commit(clients, urgent)",
         "meta/test_file_meta.py::test_a_write_that_fails_changes_nothing", is_quick=True,
     ),
     _mutant(
