@@ -395,7 +395,7 @@ def test_tables_that_would_be_one_are_refused_across_restarts(redis_server: Redi
     name = f"t{os.getpid()}_{next(_numbers)}"
     rule = canal.Rule(tables=r"shop\..*", to=name)
     for table in ("a", "b"):
-        fake = FakeBinlog()
+        fake = FakeBinlog(clock=lambda: 1_700_000_000)  # one log, which is longer the second time
         fake.table("shop", "a", "id INT PRIMARY KEY").insert({"id": 1})
         if table == "b":
             fake.table("shop", "b", "id INT PRIMARY KEY").insert({"id": 1})
