@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -78,3 +79,11 @@ def unchanged_loggers() -> Iterator[None]:
     before = _loggers()
     yield
     assert _loggers() == before, "the test, or the code it runs, leaves a logger changed"
+
+
+@pytest.fixture(autouse=True)
+def sigterm() -> Iterator[None]:
+    """A reader of Spark has SIGTERM end its process, which here is that of all tests."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)

@@ -534,7 +534,7 @@ def test_the_fence_survives_that_the_epoch_is_deleted(group: Group, by: str) -> 
     group.write(1)
     first = read(owner, 1)
     late = ZooKeeperMeta(group.session())
-    late.bind(late._given, lambda: fence)  # type: ignore[arg-type]
+    late.bind(late._nodes._given, lambda: fence)  # type: ignore[arg-type]
     late.start("d")
     stored = late.cursor(1001)
     delete_at_once(admin(group), group.path("epoch"))
