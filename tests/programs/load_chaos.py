@@ -324,8 +324,11 @@ def where_of(kind: str, folder: Path, source: ThrowawayServer) -> Iterator[str]:
     elif kind == "postgresql":
         with PostgreSQLServer() as postgresql:
             yield postgresql.conninfo
+    elif kind in ("sqlite", "duckdb"):
+        yield str(folder / "copy.db")
     else:
-        yield str(folder / ("copy.db" if kind in ("sqlite", "duckdb") else "lake"))
+        (folder / "lake").mkdir()  # for the catalog of Iceberg
+        yield str(folder / "lake")
 
 
 KINDS: Final = ("sqlite", "duckdb", "postgresql", "mysql", "delta", "iceberg", "kafka", "redis")
