@@ -18,7 +18,7 @@ import attrs
 
 from canal._util.bounded import Recent
 from canal._util.option_checks import check_callable
-from canal.changes.change import Change
+from canal.changes.change import Change, Table
 from canal.changes.flat import FlatReader, refuse_unlogged
 from canal.changes.keys import KeyRules
 from canal.errors import BatchError, CanalError, ConfigError, NotActiveError, NotSubscribedError, StateError
@@ -387,7 +387,7 @@ class ParallelConsumer:
     def _keys(self, change: Change) -> tuple[Sequence[Hashable], Hashable | None]:
         if not callable(self._key):
             return self._primary_keys.order(change)
-        key = self._key(change)
+        key = _by_name(self._key(change))
         return () if key is None else (key,), None
 
     def _wait_all(self) -> None:
@@ -410,3 +410,10 @@ class ParallelConsumer:
                 self._calls.rollback(client_id=self._client_id)
         finally:
             self._batches.clear()
+
+
+def _by_name(key: Hashable | None) -> Hashable | None:
+    """Return the key with names instead of tables: a table is another object for each version of its columns."""
+    if isinstance(key, tuple):
+        return tuple(map(_by_name, key))
+    return key.origin if isinstance(key, Table) else key

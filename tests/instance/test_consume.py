@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -319,13 +320,37 @@ def test_a_key_of_ones_own() -> None:
     log, seen = Log(), []
     with log.instance() as instance:
         instance.subscribe()
-        instance.consume(lambda change: seen.append(change.after["n"]), workers=4, key=lambda change: change.table.name)
+        instance.consume(lambda change: seen.append(change.after["n"]), workers=4, key=lambda change: change.table)
     assert seen == list(range(300))
     log = Log()
     with log.instance() as instance:
         instance.subscribe()
         instance.consume(log.see, workers=4, key=lambda change: None)
     assert {key: sorted(ns) for key, ns in log.seen.items()} == log.expected
+
+
+@pytest.mark.parametrize("key", [lambda change: change.table, lambda change: ("orders", change.table)])
+def test_a_table_as_key_is_one_key_for_all_members_of_a_group(key: Any) -> None:
+    now = itertools.count(1_700_000_000)
+    logs = [FakeBinlog(server_id=number, clock=lambda: next(now)) for number in (1, 2)]
+    for number in range(50):
+        for log in logs:
+            log.table("shop", "t", "id INT PRIMARY KEY").insert({"id": number})
+    for log in logs:
+        log.end()
+    group = canal.Group({name: canal.Member(source=log, start="earliest") for name, log in zip("ab", logs)})
+    lock, handled = threading.Lock(), []
+
+    def handle(change: canal.Change) -> None:
+        assert lock.acquire(blocking=False), "two changes of one key at one time"
+        time.sleep(0.001)
+        handled.append(change.key)
+        lock.release()
+
+    with canal.Instance(canal.InstanceConfig(destination="shop", source=group)) as instance:
+        instance.subscribe()
+        instance.consume(handle, workers=4, key=key)
+    assert len(handled) == 100
 
 
 def test_stop_ends_it() -> None:
