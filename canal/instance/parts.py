@@ -1,4 +1,4 @@
-"""The parts of an Instance, the user's own among them: what each one can do beside its Protocol.
+"""The parts of an Instance, also the user's own, and the optional capabilities of each.
 
 Never starts or stops a part. Only this module looks at what a part can do, and it does so when the Instance is made.
 """

@@ -128,8 +128,8 @@ def pipe(
     """A pipe from an Instance to a target: ``run()`` is the loop, ``start()`` a thread with it, ``run_async()`` for a task.
 
     How far the target is stands in the target, in the commit of what was written, and only then the messages are acked: what
-    comes again after a crash is left out, where the target is one that promises ``Guarantee.ONCE``. A target that is behind the
-    cursor, such as one that was restored from a backup, is given everything from its own position on. A TRUNCATE empties the
+    comes again after a crash is left out, where the target is one that promises ``Guarantee.ONCE``. If the target is
+    behind the cursor, such as after a restore from a backup, it gets everything from its own position on. A TRUNCATE empties the
     table; what else changes rows without any in the log (DROP, RENAME, a column that is dropped or made narrower) stops the pipe
     when all that lies before it is written.
 

@@ -153,7 +153,7 @@ class Progress:
     """What is left of a snapshot; None: there is none, or it is done."""
 
     table: TableProgress | None = None
-    """What a table with a commit of its own keeps beside."""
+    """More about a table that has a commit of its own; None with the scope "all"."""
 
     def to_text(self) -> str:
         """Return one line, which ``from_text`` reads."""

@@ -220,7 +220,7 @@ class JournalReader:
             )  # fmt: skip
         try:
             form = parse_format(head)
-            check_format(head, form)  # what is read from the middle begins with one that is sealed anew
+            check_format(head, form)  # a reading from the middle begins with a new checksum
         except DecodeError as error:
             raise self._placed(error, layout.FIRST) from error
         if any(event[layout.TYPE] == START_ENCRYPTION for event in events[1:3]):
