@@ -67,7 +67,7 @@ matrix: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 
 lint: lint-ruff lint-mypy
 lint-ruff: $(SETUP)lint
-	$(BIN)/ruff check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check -q . || { echo "run: ruff format ."; exit 1; }
 lint-mypy: $(SETUP)lint $(SETUP)test
 	$(BIN)/mypy
 

@@ -126,13 +126,7 @@ def extensions() -> list[Extension]:
     modules: tuple[str, ...] = runpy.run_path(str(ROOT / "canal" / "_util" / "build.py"))["COMPILED_MODULES"]
     sources = {name: name.replace(".", "/") + ".py" for name in modules}
     found = [
-        Extension(
-            name,
-            [path],
-            extra_compile_args=compile_args,
-            extra_link_args=link_args,
-            optional=not required(),
-        )
+        Extension(name, [path], extra_compile_args=compile_args, extra_link_args=link_args, optional=not required())
         for name, path in sources.items()
         if (ROOT / path).exists()
     ]

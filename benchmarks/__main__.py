@@ -26,8 +26,10 @@ from benchmarks.race import Race, pin, sized
 from canal.testing.servers import MariaDBServer, MySQLServer, ThrowawayServer
 
 SERVERS: dict[str, list[type[ThrowawayServer]]] = {
-    "mysql": [MySQLServer], "mariadb": [MariaDBServer], "both": [MySQLServer, MariaDBServer]
-}  # fmt: skip
+    "mysql": [MySQLServer],
+    "mariadb": [MariaDBServer],
+    "both": [MySQLServer, MariaDBServer],
+}
 MEASURES = ("latency", "recovery", "import")
 OPTIONS = ("--binlog-row-metadata=FULL", "--max-binlog-size=1G", "--max-allowed-packet=64M")
 
@@ -70,8 +72,9 @@ def measure(server: ThrowawayServer, wanted: list[str], given: argparse.Namespac
             log = write(server, load, Path(name))
             print(
                 f"{server.kind} {server.version}, {key} {load.title}: {log.rows:,} rows, {log.bytes / 1e6:.1f} MB,"
-                f" {time.monotonic() - begun:.0f} s to write", flush=True,
-            )  # fmt: skip
+                f" {time.monotonic() - begun:.0f} s to write",
+                flush=True,
+            )
             fit = race.check([one for one in contestants if key in one.loads and one.name not in race.absent], server, log)
             race.rounds(fit, server, log, given.rounds)
 
@@ -94,10 +97,17 @@ def main() -> int:
         print("FAILED: what was measured until now is kept", flush=True)
         failed = True
     result = {
-        "machine": report.machine(begun), "servers": versions, "scale": given.scale, "rounds": given.rounds,
-        "runs": race.runs, "absent": race.absent, "refused": race.refused, "latency": race.latencies, "recovery": race.recoveries,
+        "machine": report.machine(begun),
+        "servers": versions,
+        "scale": given.scale,
+        "rounds": given.rounds,
+        "runs": race.runs,
+        "absent": race.absent,
+        "refused": race.refused,
+        "latency": race.latencies,
+        "recovery": race.recoveries,
         "import": measures.import_seconds() if "import" in wanted else [],
-    }  # fmt: skip
+    }
     if given.json:
         given.json.write_text(json.dumps(result, indent=1))
     print(report.text(result))

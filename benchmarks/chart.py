@@ -43,6 +43,8 @@ def bars(title: str, unit: str, given: list[Bar]) -> str:
         ]
     lines.append(f'<text x="{_LEFT + _WIDTH / 2}" y="{bottom + 30}" text-anchor="middle" fill="#666">{escape(unit)}</text>')
     width, height = _LEFT + _WIDTH + 70, bottom + 38
-    head = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-            ' font-family="sans-serif" font-size="12">')  # fmt: skip
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        ' font-family="sans-serif" font-size="12">'
+    )
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *lines, "</svg>", ""])

@@ -74,8 +74,16 @@ def go(name: str) -> Callable[[], list[str]]:
 
 def java(main: str) -> Callable[[], list[str]]:
     def command() -> list[str]:
-        jars = made("java-jars", "mvn", "-B", "-q", "-f", "java/pom.xml", "dependency:copy-dependencies",
-                    f"-DoutputDirectory={BUILT / 'java-jars'}")  # fmt: skip
+        jars = made(
+            "java-jars",
+            "mvn",
+            "-B",
+            "-q",
+            "-f",
+            "java/pom.xml",
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={BUILT / 'java-jars'}",
+        )
         sources = sorted(map(str, (PEERS / "java").glob("*.java")))
         compile = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(BUILT / "java-classes"), *sources]
         classes = made("java-classes", *compile, of="java")
@@ -107,8 +115,17 @@ def node(package: str, oldest: int = 0) -> Callable[[], list[str]]:
         version = subprocess.check_output([program, "--version"], text=True).strip()
         if int(version[1:].split(".")[0]) < oldest:
             raise Absent(f"{package} needs Node.js {oldest}, and this is {version}")
-        modules = made("node/node_modules", "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix",
-                       str(BUILT / "node"), *_packages())  # fmt: skip
+        modules = made(
+            "node/node_modules",
+            "npm",
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--ignore-scripts",
+            "--prefix",
+            str(BUILT / "node"),
+            *_packages(),
+        )
         return ["env", f"BENCH_MODULES={modules.parent}", program, str(PEERS / "node" / "zongji.mjs"), package]
 
     return command
@@ -121,9 +138,15 @@ def _packages() -> list[str]:
 
 def ours(name: str, stage: str, loads: str, share: float = 1.0, cores: int = 1, pure: bool = False, **job: Any) -> Contestant:
     return Contestant(
-        f"canal {name}", python("ours", stage), loads, share, cores, reckons=stage == "framing", job=job,
+        f"canal {name}",
+        python("ours", stage),
+        loads,
+        share,
+        cores,
+        reckons=stage == "framing",
+        job=job,
         environment={"CANAL_PURE": "1" if pure else "0"},
-    )  # fmt: skip
+    )
 
 
 def unlocked(name: str, stage: str, threads: int) -> Contestant:

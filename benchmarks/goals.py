@@ -92,8 +92,10 @@ def per_row(run: Run, warm: bool = False, wall: bool = False) -> float:
 
 def ratios(goal: Goal, load: str, runs: list[Run]) -> list[float]:
     """Of each round that both have run."""
-    ours, theirs = ({run["round"]: run for run in runs if (run["load"], run["contestant"]) == (load, name)}
-                    for name in (goal.ours, goal.theirs))  # fmt: skip
+    ours, theirs = (
+        {run["round"]: run for run in runs if (run["load"], run["contestant"]) == (load, name)}
+        for name in (goal.ours, goal.theirs)
+    )
     found = []
     for turn in sorted(ours.keys() & theirs.keys()):
         ratio = per_row(theirs[turn], goal.warm or goal.steady, goal.wall) / per_row(ours[turn], goal.steady, goal.wall)

@@ -136,9 +136,13 @@ class Log:
 def write(server: ThrowawayServer, load: Load, directory: Path) -> Log:
     """Have the server write a load into a log of its own, and copy that into ``directory``."""
     connection = pymysql.connect(
-        host=server.host, port=server.port, user=server.user, password=server.password, autocommit=True,
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=server.password,
+        autocommit=True,
         client_flag=CLIENT.MULTI_STATEMENTS,
-    )  # fmt: skip
+    )
     with connection, connection.cursor() as cursor:
         schemas = [load.schema] + ["bench_noise"] * bool(load.noise)
         for schema in schemas:

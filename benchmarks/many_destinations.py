@@ -70,8 +70,11 @@ class Process:
         arguments = [zookeeper.hosts, str(server.port), server.user, server.password, str(count)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.many_destinations", "serve", *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
         assert self._process.stdout is not None
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
 
@@ -176,8 +179,10 @@ def main() -> None:
     found = measure(given.destinations)
     lines = [
         f"| {given.destinations} destinations with `ha` in one process, on two cores, session_timeout {SESSION_TIMEOUT:g} s, "
-        f"takeover_delay {TAKEOVER_DELAY:g} s | |", "|---|---|", *(f"| {name} | {value} |" for name, value in found.items()),
-    ]  # fmt: skip
+        f"takeover_delay {TAKEOVER_DELAY:g} s | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in found.items()),
+    ]
     text = "\n".join(lines) + "\n"
     print(text)
     if given.write:

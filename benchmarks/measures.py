@@ -32,9 +32,7 @@ def import_seconds(times: int = 6) -> list[float]:
 CUT_RATE = 200
 
 
-def latencies(
-    server: ThrowawayServer, contestants: list[Contestant], rates: list[int], seconds: float, race: Race
-) -> None:
+def latencies(server: ThrowawayServer, contestants: list[Contestant], rates: list[int], seconds: float, race: Race) -> None:
     """Of single-row inserts at a steady rate; the first half of each run warms up and is not counted."""
     for rate in rates:
         for contestant in prompt(contestants, race):
@@ -46,8 +44,9 @@ def latencies(
             line |= {name: quantile(micros, part) for name, part in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))}
             print(
                 f"  latency at {rate}/s {contestant.name:26} p50 {line['p50']:8.0f} µs, p99 {line['p99']:8.0f}, p99.9"
-                f" {line['p99.9']:8.0f}", flush=True,
-            )  # fmt: skip
+                f" {line['p99.9']:8.0f}",
+                flush=True,
+            )
             race.latencies.append(line)
 
 
@@ -94,9 +93,7 @@ class Taken:
         return waits
 
 
-def follow(
-    server: ThrowawayServer, contestant: Contestant, rate: int, rows: int, race: Race, cuts: int = 0
-) -> Taken | None:
+def follow(server: ThrowawayServer, contestant: Contestant, rate: int, rows: int, race: Race, cuts: int = 0) -> Taken | None:
     """Single-row inserts, and a contestant that reads along; None where it is absent, or refused since rows are missing."""
     load = Load(f"L{next(_runs)}_{rate}", "latency", rows, statement=1, columns=LOADS["B"].columns)
     log = _table(server, load)
@@ -139,9 +136,7 @@ def _follow(server: ThrowawayServer, contestant: Contestant, log: Log, rate: int
     return judged(log, result, committed, lines, found)
 
 
-def judged(
-    log: Log, result: dict[str, Any], committed: dict[int, int], lines: list[tuple[int, int]], cuts: list[int]
-) -> Taken:
+def judged(log: Log, result: dict[str, Any], committed: dict[int, int], lines: list[tuple[int, int]], cuts: list[int]) -> Taken:
     """Of what a contestant noted: each row's id, and when it had it. Raises WrongAnswer where a row never came."""
     seen = dict(reversed(lines))  # where a row came twice, the first time counts
     twice = len(lines) - len(seen)

@@ -67,8 +67,16 @@ class Meter:
         if self._seen:
             Path(self.job["latencies"]).write_text("".join(f"{id} {at}\n" for id, at in self._seen))
         result = {
-            "rows": self.rows, "ids": self.ids if values else None, "checksum": self.checksum if values else None,
-            "seconds": seconds, "cpu_seconds": used, "half_rows": rows, "half_seconds": half_seconds, "half_cpu": half_cpu,
-            "first_seconds": self._first, "peak_mib": peak_mib(), "idle_mib": self._idle,
-        }  # fmt: skip
+            "rows": self.rows,
+            "ids": self.ids if values else None,
+            "checksum": self.checksum if values else None,
+            "seconds": seconds,
+            "cpu_seconds": used,
+            "half_rows": rows,
+            "half_seconds": half_seconds,
+            "half_cpu": half_cpu,
+            "first_seconds": self._first,
+            "peak_mib": peak_mib(),
+            "idle_mib": self._idle,
+        }
         print("RESULT " + json.dumps(result), flush=True)

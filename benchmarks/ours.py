@@ -87,23 +87,30 @@ def arrow(message: canal.Message, meter: Meter) -> None:
 
 STAGES: dict[str, Callable[[canal.Message, Meter], None]] = {
     stage.__name__: stage for stage in (undecoded, rows, tuples, columns, arrow)
-}  # fmt: skip
+}
 
 
 def source(job: dict[str, Any]) -> Any:
     if job["from_file"]:
         return canal.LocalBinlogSource(job["file"])
     return canal.MySQLSource(
-        host=job["host"], port=job["port"], user=job["user"], password=job["password"], ssl_mode="DISABLED",
+        host=job["host"],
+        port=job["port"],
+        user=job["user"],
+        password=job["password"],
+        ssl_mode="DISABLED",
         get_server_public_key=True,
-    )  # fmt: skip
+    )
 
 
 def config(job: dict[str, Any], **options: Any) -> canal.InstanceConfig:
     return canal.InstanceConfig(
-        destination="bench", source=source(job), filter=rf"{job['schema']}\..*",
-        start=canal.Position(journal=job["journal"], offset=job["offset"]), **options,
-    )  # fmt: skip
+        destination="bench",
+        source=source(job),
+        filter=rf"{job['schema']}\..*",
+        start=canal.Position(journal=job["journal"], offset=job["offset"]),
+        **options,
+    )
 
 
 def read(stage: Callable[[canal.Message, Meter], None], job: dict[str, Any], directory: str) -> Meter:
@@ -239,8 +246,10 @@ def piped(job: dict[str, Any], tables: bool = False) -> Meter:
 
 #: Stages of another shape than get and ack.
 LINES: dict[str, Callable[[dict[str, Any]], Meter]] = {
-    "framing": framing, "pipe": piped, "pipe_tables": lambda job: piped(job, tables=True)
-}  # fmt: skip
+    "framing": framing,
+    "pipe": piped,
+    "pipe_tables": lambda job: piped(job, tables=True),
+}
 
 
 def main() -> None:

@@ -71,9 +71,16 @@ def texts_of(message: Message) -> Iterator[tuple[str, str, str]]:
             assert row.after is not None
             key, id = {"id": row.after["id"]}, f"{transaction}/{number}"
             document = {
-                "id": id, "op": "INSERT", "table": "bench.orders", "key": key, "before": None, "after": row.after.as_dict(),
-                "ts": entry.header.execute_time, "transaction": transaction, "position": position,
-            }  # fmt: skip
+                "id": id,
+                "op": "INSERT",
+                "table": "bench.orders",
+                "key": key,
+                "before": None,
+                "after": row.after.as_dict(),
+                "ts": entry.header.execute_time,
+                "transaction": transaction,
+                "position": position,
+            }
             yield json.dumps(document, default=str), json.dumps(key), id
 
 
@@ -204,9 +211,12 @@ def raced(source: ThrowawayServer, write: Callable[[canal.Instance, str], float]
     """Seconds until all rows are acked, from the first get on."""
     name = f"b{os.getpid()}_{next(_runs)}"
     config = canal.InstanceConfig(
-        destination=name, filter=r"bench\.orders", start="earliest", meta=canal.MemoryMeta(),
+        destination=name,
+        filter=r"bench\.orders",
+        start="earliest",
+        meta=canal.MemoryMeta(),
         source=canal.MySQLSource(host=source.host, port=source.port, user=source.user, password=source.password),
-    )  # fmt: skip
+    )
     with canal.Instance(config) as instance:
         instance.subscribe()
         began = time.perf_counter()

@@ -117,8 +117,11 @@ def hand_json(folder: Path) -> Callable[[canal.Message], None]:
     def write(message: canal.Message) -> None:
         with (folder / "hand.jsonl").open("a") as file:
             for row in itertools.chain.from_iterable(entry.rows for entry in message.entries):
-                document = {"op": "I" if row.before is None else "U", "before": row.before and row.before.as_dict(),
-                            "after": row.after.as_dict()}  # fmt: skip
+                document = {
+                    "op": "I" if row.before is None else "U",
+                    "before": row.before and row.before.as_dict(),
+                    "after": row.after.as_dict(),
+                }
                 file.write(json.dumps(document, default=str) + "\n")
 
     return write
@@ -134,8 +137,10 @@ def hand_sqlite(folder: Path) -> Callable[[canal.Message], None]:
 
     def write(message: canal.Message) -> None:
         rows = arrow_of(message)
-        texts = [column.cast(pa.string()) if pa.types.is_decimal(column.type) or pa.types.is_timestamp(column.type) else column
-                 for column in rows.columns]  # fmt: skip
+        texts = [
+            column.cast(pa.string()) if pa.types.is_decimal(column.type) or pa.types.is_timestamp(column.type) else column
+            for column in rows.columns
+        ]
         database.executemany(sql, zip(*(column.to_pylist() for column in texts)))
         database.commit()
 

@@ -73,21 +73,28 @@ class Debezium:
         else:
             shutil.copytree(self._folder / "begin", folder)
         engine = {
-            "decimal.handling.mode": "precise", "schema.history.internal.file.filename": folder / "history",
+            "decimal.handling.mode": "precise",
+            "schema.history.internal.file.filename": folder / "history",
             "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
-        }  # fmt: skip
+        }
         sink = {
             "connection.url": f"jdbc:postgresql://{server.host}:{server.port}/postgres?reWriteBatchedInserts=true",
-            "connection.username": "cdc", "connection.password": "", "insert.mode": "upsert", "primary.key.mode": "record_key",
-            "schema.evolution": "basic", "collection.name.format": name, "batch.size": _BATCH,
-        }  # fmt: skip
+            "connection.username": "cdc",
+            "connection.password": "",
+            "insert.mode": "upsert",
+            "primary.key.mode": "record_key",
+            "schema.evolution": "basic",
+            "collection.name.format": name,
+            "batch.size": _BATCH,
+        }
         files = [spark_debezium.properties(folder / "engine", self._source, ["bench.orders", "bench.marker"], **engine)]
         files.append(spark_debezium.written(folder / "sink", sink))
         command = ["java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", self._jars]
         command += [str(spark_debezium.HERE / "Sink.java"), *map(str, files), str(rows)]
-        with (folder / "log").open("wb") as log, subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-        ) as process:
+        with (
+            (folder / "log").open("wb") as log,
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as process,
+        ):
             try:
                 yield process
             finally:

@@ -38,9 +38,14 @@ def mysql_replication(job: dict[str, Any], meter: Meter) -> None:
 
     stream = BinLogStreamReader(
         connection_settings={key: job[key] for key in ("host", "port", "user")} | {"passwd": job["password"]},
-        server_id=job["server_id"], blocking=True, resume_stream=True, log_file=job["journal"], log_pos=job["offset"],
-        only_events=[UpdateRowsEvent if job["update"] else WriteRowsEvent], only_schemas=[job["schema"]],
-    )  # fmt: skip
+        server_id=job["server_id"],
+        blocking=True,
+        resume_stream=True,
+        log_file=job["journal"],
+        log_pos=job["offset"],
+        only_events=[UpdateRowsEvent if job["update"] else WriteRowsEvent],
+        only_schemas=[job["schema"]],
+    )
     for event in stream:
         for row in event.rows:
             before, after = row.get("before_values"), row.get("after_values") or row["values"]
@@ -58,9 +63,16 @@ def mysql_event_stream(job: dict[str, Any], meter: Meter) -> None:
     from mysql_event_stream import BinlogClient, CdcEngine
 
     client = BinlogClient(
-        host=job["host"], port=job["port"], user=job["user"], password=job["password"], server_id=job["server_id"],
-        start_binlog_file=job["journal"], start_binlog_position=job["offset"], ssl_mode=0, allow_public_key_retrieval=True,
-    )  # fmt: skip
+        host=job["host"],
+        port=job["port"],
+        user=job["user"],
+        password=job["password"],
+        server_id=job["server_id"],
+        start_binlog_file=job["journal"],
+        start_binlog_position=job["offset"],
+        ssl_mode=0,
+        allow_public_key_retrieval=True,
+    )
     with client, CdcEngine() as engine:
         engine.set_include_databases([job["schema"]])
         engine.set_trailer_pre_verified(True)  # the client has checked it
@@ -83,10 +95,20 @@ def mysql_event_stream(job: dict[str, Any], meter: Meter) -> None:
 def mysqlbinlog(job: dict[str, Any], meter: Meter) -> None:
     """The server's own program prints every value; a run for speed throws that away, a checked one counts rows."""
     command = [
-        *job["mysqlbinlog"], "--no-defaults", f"--host={job['host']}", f"--port={job['port']}", f"--user={job['user']}",
-        f"--password={job['password']}", "--protocol=TCP", "--read-from-remote-server", f"--start-position={job['offset']}",
-        f"--stop-position={job['offset'] + job['bytes']}", "-v", "--base64-output=DECODE-ROWS", job["journal"],
-    ]  # fmt: skip
+        *job["mysqlbinlog"],
+        "--no-defaults",
+        f"--host={job['host']}",
+        f"--port={job['port']}",
+        f"--user={job['user']}",
+        f"--password={job['password']}",
+        "--protocol=TCP",
+        "--read-from-remote-server",
+        f"--start-position={job['offset']}",
+        f"--stop-position={job['offset'] + job['bytes']}",
+        "-v",
+        "--base64-output=DECODE-ROWS",
+        job["journal"],
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE if meter.watch else subprocess.DEVNULL, check=True)
     meter.rows = len(re.findall(rb"^### (?:INSERT INTO|UPDATE)", done.stdout, re.MULTILINE)) if meter.watch else job["rows"]
 

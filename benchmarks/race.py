@@ -57,12 +57,31 @@ def job_of(
 ) -> dict[str, Any]:
     program = server.installation.program("mysqlbinlog") if server.kind == "mysql" else ["mariadb-binlog"]
     job = {
-        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "flavor": server.kind,
-        "journal": log.journal, "offset": log.offset, "bytes": log.bytes, "file": log.file, "rows": rows,
-        "schema": log.load.schema, "kinds": ",".join(log.load.kinds), "update": log.load.update, "check": check,
-        "latencies": latencies, "batch": 1000, "server_id": next(_server_ids), "mysqlbinlog": program,
-        "from_file": False, "durable": False, "lag": False, "decode_threads": 0, "cuts": False, "gtids": log.gtids,
-    }  # fmt: skip
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "flavor": server.kind,
+        "journal": log.journal,
+        "offset": log.offset,
+        "bytes": log.bytes,
+        "file": log.file,
+        "rows": rows,
+        "schema": log.load.schema,
+        "kinds": ",".join(log.load.kinds),
+        "update": log.load.update,
+        "check": check,
+        "latencies": latencies,
+        "batch": 1000,
+        "server_id": next(_server_ids),
+        "mysqlbinlog": program,
+        "from_file": False,
+        "durable": False,
+        "lag": False,
+        "decode_threads": 0,
+        "cuts": False,
+        "gtids": log.gtids,
+    }
     return job | dict(contestant.job)
 
 
@@ -73,9 +92,14 @@ def start(contestant: Contestant, job: dict[str, Any], directory: Path) -> subpr
     file.write_text(json.dumps(job))
     with open(directory / "errors", "w") as errors:
         process = subprocess.Popen(
-            [*command, str(file)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
+            [*command, str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=ROOT,
             env={**os.environ, "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "", **contestant.environment},
-        )  # fmt: skip
+        )
     os.sched_setaffinity(process.pid, cores()[-contestant.cores :])
     return process
 
@@ -183,15 +207,20 @@ class Race:
                     self.refuse(contestant, server, log, reason)
                     continue
                 result |= {
-                    "server": server.kind, "load": log.load.key, "contestant": contestant.name, "round": turn,
-                    "bytes_of_row": log.bytes / log.rows, "load_average": load_average,
-                }  # fmt: skip
+                    "server": server.kind,
+                    "load": log.load.key,
+                    "contestant": contestant.name,
+                    "round": turn,
+                    "bytes_of_row": log.bytes / log.rows,
+                    "load_average": load_average,
+                }
                 self.runs.append(result)
                 micros = 1e6 * result["cpu_seconds"] / result["rows"]
                 print(
                     f"  {turn} {log.load.key} {contestant.name:26} {result['rows']:9,} rows {micros:9.3f} µs of CPU a row"
-                    f" {result['rows'] / result['seconds']:12,.0f} rows/s", flush=True,
-                )  # fmt: skip
+                    f" {result['rows'] / result['seconds']:12,.0f} rows/s",
+                    flush=True,
+                )
 
 
 def sized(load: Load, scale: float) -> Load:

@@ -101,15 +101,19 @@ def _rates(result: dict[str, Any], server: str, load: str) -> list[list[str]]:
         runs = _of(result, server, load, contestant.name)
         if not runs:
             continue
-        found.append([
-            contestant.name, f"{max(run['rows'] for run in runs):,}", spread([per_row(run) * 1e6 for run in runs]),
-            spread([per_row(run, warm=True) * 1e6 for run in runs]),
-            f"{statistics.median(run['rows'] / run['seconds'] for run in runs):,.0f}",
-            f"{statistics.median(1 / per_row(run, warm=True, wall=True) for run in runs):,.0f}",
-            f"{statistics.median(1e9 * per_row(run) / run['bytes_of_row'] for run in runs):.2f}",
-            f"{statistics.median(run['first_seconds'] for run in runs) * 1000:,.0f}",
-            f"{max(run['peak_mib'] for run in runs):.0f}",
-        ])  # fmt: skip
+        found.append(
+            [
+                contestant.name,
+                f"{max(run['rows'] for run in runs):,}",
+                spread([per_row(run) * 1e6 for run in runs]),
+                spread([per_row(run, warm=True) * 1e6 for run in runs]),
+                f"{statistics.median(run['rows'] / run['seconds'] for run in runs):,.0f}",
+                f"{statistics.median(1 / per_row(run, warm=True, wall=True) for run in runs):,.0f}",
+                f"{statistics.median(1e9 * per_row(run) / run['bytes_of_row'] for run in runs):.2f}",
+                f"{statistics.median(run['first_seconds'] for run in runs) * 1000:,.0f}",
+                f"{max(run['peak_mib'] for run in runs):.0f}",
+            ]
+        )
     return found
 
 
@@ -141,11 +145,17 @@ def text(result: dict[str, Any], drawn: dict[str, str] | None = None) -> str:
     averages = [run["load_average"] for run in result["runs"]]
     if averages:
         median = statistics.median(averages)
-        lines += [f"Load average while it ran: {min(averages):.1f} to {max(averages):.1f}, median {median:.1f};"
-                  f" {result['rounds']} rounds, loads at {result['scale']:g} of their full size.", ""]  # fmt: skip
+        lines += [
+            f"Load average while it ran: {min(averages):.1f} to {max(averages):.1f}, median {median:.1f};"
+            f" {result['rounds']} rounds, loads at {result['scale']:g} of their full size.",
+            "",
+        ]
         if median > len(os.sched_getaffinity(0)):
-            lines += ["**The machine was busy**: rates by the clock and latencies are far from those of an idle one,"
-                      " CPU seconds somewhat, those of short runs most (they begin cold).", ""]  # fmt: skip
+            lines += [
+                "**The machine was busy**: rates by the clock and latencies are far from those of an idle one,"
+                " CPU seconds somewhat, those of short runs most (they begin cold).",
+                "",
+            ]
     for server, version in result["servers"].items():
         lines += [f"## {server} {version}: goals", ""]
         lines += table("| Measure | Goal | Found | |", [list(line) for line in verdicts(result, server)])
@@ -160,19 +170,29 @@ def text(result: dict[str, Any], drawn: dict[str, str] | None = None) -> str:
                 lines += table(_RATES, rates)
         latency = [line for line in result["latency"] if line["server"] == server]
         if latency:
-            lines += ["### From the commit's return to the consumer, µs", "",
-                      "Single-row inserts at a steady rate; below 0: the consumer was quicker than the commit's return.", ""]
-            lines += table("| Contestant | tx/s | p50 | p99 | p99.9 |", [
-                [line["contestant"], f"{line['rate']:,}", *(f"{line[part]:,.0f}" for part in ("p50", "p99", "p99.9"))]
-                for line in latency
-            ])  # fmt: skip
+            lines += [
+                "### From the commit's return to the consumer, µs",
+                "",
+                "Single-row inserts at a steady rate; below 0: the consumer was quicker than the commit's return.",
+                "",
+            ]
+            lines += table(
+                "| Contestant | tx/s | p50 | p99 | p99.9 |",
+                [
+                    [line["contestant"], f"{line['rate']:,}", *(f"{line[part]:,.0f}" for part in ("p50", "p99", "p99.9"))]
+                    for line in latency
+                ],
+            )
         recovery = [line for line in result["recovery"] if line["server"] == server]
         if recovery:
             lines += ["### Over a cut of the connection, ms", "", _CUTS, ""]
-            lines += table("| Contestant | Cuts | Longest wait | Rows twice |", [
-                [line["contestant"], str(len(line["millis"])), spread(line["millis"], ",.0f"), str(line["twice"])]
-                for line in recovery
-            ])  # fmt: skip
+            lines += table(
+                "| Contestant | Cuts | Longest wait | Rows twice |",
+                [
+                    [line["contestant"], str(len(line["millis"])), spread(line["millis"], ",.0f"), str(line["twice"])]
+                    for line in recovery
+                ],
+            )
     return "\n".join([*lines, *_left_out(result)]).rstrip() + "\n"
 
 

@@ -54,9 +54,13 @@ class Stage:
         """Of the source "canal"."""
         server = self.server
         return {
-            "host": server.host, "port": str(server.port), "user": server.user, "password": server.password,
-            "sslMode": "DISABLED", "table": name,
-        }  # fmt: skip
+            "host": server.host,
+            "port": str(server.port),
+            "user": server.user,
+            "password": server.password,
+            "sslMode": "DISABLED",
+            "table": name,
+        }
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -315,7 +319,11 @@ def _loop(stage: Stage, name: str, sink: _Delta) -> Iterator[None]:
     """``foreach_batch`` in a thread, over an Instance of its own."""
     server = stage.server
     source = canal.MySQLSource(
-        host=server.host, port=server.port, user=server.user, password=server.password, ssl_mode="DISABLED",
+        host=server.host,
+        port=server.port,
+        user=server.user,
+        password=server.password,
+        ssl_mode="DISABLED",
         get_server_public_key=True,
     )
     config = canal.InstanceConfig(destination="loop", source=source, filter=name.replace(".", r"\."), meta=canal.MemoryMeta())
@@ -394,10 +402,21 @@ def debezium_delta(stage: Stage) -> Result:
 CONTESTANTS: dict[str, Callable[[Stage], Result]] = {
     one.__name__: one
     for one in (
-        ready, ready_bare, parquet, canal_spool, canal_bytes, ready_job, parquet_job, canal_dump, ready_delta, canal_delta,
-        canal_loop_delta, debezium_lines, debezium_delta,
+        ready,
+        ready_bare,
+        parquet,
+        canal_spool,
+        canal_bytes,
+        ready_job,
+        parquet_job,
+        canal_dump,
+        ready_delta,
+        canal_delta,
+        canal_loop_delta,
+        debezium_lines,
+        debezium_delta,
     )
-}  # fmt: skip
+}
 #: Those that read a part of the rows.
 SLOW = ("debezium_lines", "debezium_delta")
 
@@ -467,8 +486,10 @@ def debezium_latency(stage: Stage, rows: int, rate: float) -> list[float]:
 
 
 LATENCIES: dict[str, Callable[[Stage, int, float], list[float]]] = {
-    "canal_latency": canal_latency, "canal_loop_latency": canal_loop_latency, "debezium_latency": debezium_latency,
-}  # fmt: skip
+    "canal_latency": canal_latency,
+    "canal_loop_latency": canal_loop_latency,
+    "debezium_latency": debezium_latency,
+}
 
 
 # -- nothing to do -----------------------------------------------------------------------------------------------------

@@ -24,17 +24,24 @@ from canal.testing.servers import MySQLServer, ThrowawayServer
 
 HERE = Path(__file__).resolve().parent / "debezium"
 _BLOCK = 1 << 20
-_IMAGE = pa.struct([
-    ("id", pa.int64()), ("quantity", pa.int32()), ("price", pa.string()), ("ratio", pa.float64()), ("name", pa.string()),
-    ("note", pa.string()), ("changed", pa.string()), ("day", pa.int32()), ("paid", pa.int8()), ("payload", pa.string()),
-])  # fmt: skip
-_PLACE = pa.struct([
-    ("ts_ms", pa.int64()), ("file", pa.string()), ("pos", pa.int64()), ("row", pa.int64()), ("gtid", pa.string()),
-])  # fmt: skip
-_LINE = pa.schema([
-    ("before", _IMAGE), ("after", _IMAGE), ("op", pa.string()),
-    ("source", _PLACE),
-])  # fmt: skip
+_IMAGE = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("quantity", pa.int32()),
+        ("price", pa.string()),
+        ("ratio", pa.float64()),
+        ("name", pa.string()),
+        ("note", pa.string()),
+        ("changed", pa.string()),
+        ("day", pa.int32()),
+        ("paid", pa.int8()),
+        ("payload", pa.string()),
+    ]
+)
+_PLACE = pa.struct(
+    [("ts_ms", pa.int64()), ("file", pa.string()), ("pos", pa.int64()), ("row", pa.int64()), ("gtid", pa.string())]
+)
+_LINE = pa.schema([("before", _IMAGE), ("after", _IMAGE), ("op", pa.string()), ("source", _PLACE)])
 
 
 def classpath(directory: Path) -> str | None:
@@ -45,8 +52,14 @@ def classpath(directory: Path) -> str | None:
                 print(f"DEBEZIUM IS LEFT OUT: there is no {program} on this machine", flush=True)
                 return None
         command = [
-            "mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={directory}"
-        ]  # fmt: skip
+            "mvn",
+            "-B",
+            "-q",
+            "-f",
+            str(HERE / "pom.xml"),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={directory}",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             print(f"DEBEZIUM IS LEFT OUT: mvn failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}", flush=True)
@@ -66,18 +79,31 @@ def properties(path: Path, server: ThrowawayServer, tables: Sequence[str], **mor
     """
     kind = "mysql.MySql" if isinstance(server, MySQLServer) else "mariadb.MariaDb"
     found = {
-        "name": "bench", "topic.prefix": "bench", "connector.class": f"io.debezium.connector.{kind}Connector",
+        "name": "bench",
+        "topic.prefix": "bench",
+        "connector.class": f"io.debezium.connector.{kind}Connector",
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
-        "offset.storage.file.filename": path.parent / "offsets", "offset.flush.interval.ms": 1000,
+        "offset.storage.file.filename": path.parent / "offsets",
+        "offset.flush.interval.ms": 1000,
         "schema.history.internal": "io.debezium.relational.history.MemorySchemaHistory",
-        "database.hostname": server.host, "database.port": server.port, "database.user": server.user,
-        "database.password": server.password, "database.server.id": 990000 + os.getpid() % 10000,
-        "table.include.list": ",".join(tables).replace(".", "[.]"), "database.include.list": tables[0].partition(".")[0],
-        "snapshot.mode": "no_data", "include.schema.changes": "false", "tombstones.on.delete": "false",
-        "decimal.handling.mode": "string", "binary.handling.mode": "base64",
-        "max.batch.size": 20480, "max.queue.size": 81920, "poll.interval.ms": 20,
-        "converter.schemas.enable": "false", "driver.allowPublicKeyRetrieval": "true",
-    }  # fmt: skip
+        "database.hostname": server.host,
+        "database.port": server.port,
+        "database.user": server.user,
+        "database.password": server.password,
+        "database.server.id": 990000 + os.getpid() % 10000,
+        "table.include.list": ",".join(tables).replace(".", "[.]"),
+        "database.include.list": tables[0].partition(".")[0],
+        "snapshot.mode": "no_data",
+        "include.schema.changes": "false",
+        "tombstones.on.delete": "false",
+        "decimal.handling.mode": "string",
+        "binary.handling.mode": "base64",
+        "max.batch.size": 20480,
+        "max.queue.size": 81920,
+        "poll.interval.ms": 20,
+        "converter.schemas.enable": "false",
+        "driver.allowPublicKeyRetrieval": "true",
+    }
     return written(path, found | more)
 
 
@@ -93,8 +119,14 @@ class Feed:
         path = properties(directory / "feed.properties", server, [table])
         self._log = (directory / "feed.log").open("w+")
         command = [
-            "java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", jars, str(HERE / "Feed.java"), str(path)
-        ]  # fmt: skip
+            "java",
+            "-Xmx1g",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-cp",
+            jars,
+            str(HERE / "Feed.java"),
+            str(path),
+        ]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0)
         self._parts: list[bytes] = []
         self._changed = threading.Condition()
@@ -172,9 +204,7 @@ def table(lines: bytes, schema: pa.Schema) -> pa.Table:
 
 
 def _fitted(columns: dict[str, Any], fields: Any, count: int) -> list[Any]:
-    return [
-        columns[field.name].cast(field.type) if field.name in columns else pa.nulls(count, field.type) for field in fields
-    ]
+    return [columns[field.name].cast(field.type) if field.name in columns else pa.nulls(count, field.type) for field in fields]
 
 
 def _column(found: pa.Table, name: str) -> Any:
@@ -191,5 +221,3 @@ def _values(image: Any) -> dict[str, Any]:
         [None if text is None else base64.b64decode(text) for text in values["payload"].to_pylist()], pa.binary()
     )
     return values
-
-

@@ -39,10 +39,7 @@ SUMS = {
 #: Names in the command lines of processes that read the log.
 READERS = ("python_streaming_source_runner", "debezium")
 _DIGITS = f"(SELECT 0 d{''.join(f' UNION SELECT {digit}' for digit in range(1, 10))})"
-_NUMBERS = (
-    "SELECT {} + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS n"
-    f" FROM {_DIGITS} a, {_DIGITS} b, {_DIGITS} c, {_DIGITS} e"
-)
+_NUMBERS = f"SELECT {{}} + a.d + 10 * b.d + 100 * c.d + 1000 * e.d AS n FROM {_DIGITS} a, {_DIGITS} b, {_DIGITS} c, {_DIGITS} e"
 _STATEMENT = 10_000
 
 Answer = dict[str, int]

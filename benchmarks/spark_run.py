@@ -34,16 +34,17 @@ from canal.spark.source import CanalSource  # noqa: E402
 from canal.testing.servers import MariaDBServer, MySQLServer  # noqa: E402
 
 #: What is compared, and how much of the yardstick's rate it is to have.
-BARS = {
-    ("canal_spool", "ready"): 0.5,
-    ("canal_dump", "ready_job"): 0.5,
-    ("canal_bytes", "ready"): 0.2,
-}
+BARS = {("canal_spool", "ready"): 0.5, ("canal_dump", "ready_job"): 0.5, ("canal_bytes", "ready"): 0.2}
 COMPARED = (
-    ("canal_spool", "ready_bare"), ("canal_spool", "parquet"), ("canal_dump", "parquet_job"), ("canal_delta", "ready_delta"),
-    ("canal_loop_delta", "ready_delta"), ("canal_spool", "debezium_lines"), ("canal_delta", "debezium_delta"),
+    ("canal_spool", "ready_bare"),
+    ("canal_spool", "parquet"),
+    ("canal_dump", "parquet_job"),
+    ("canal_delta", "ready_delta"),
+    ("canal_loop_delta", "ready_delta"),
+    ("canal_spool", "debezium_lines"),
+    ("canal_delta", "debezium_delta"),
     ("canal_loop_delta", "debezium_delta"),
-)  # fmt: skip
+)
 LATENCY_BAR = 1.0
 
 
@@ -55,7 +56,8 @@ def session(directory: Path) -> Any:
     from pyspark.sql import SparkSession
 
     spark = (
-        SparkSession.builder.master("local[2]").appName("canal benchmarks")
+        SparkSession.builder.master("local[2]")
+        .appName("canal benchmarks")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "3g")
@@ -68,7 +70,7 @@ def session(directory: Path) -> Any:
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory / "local"))
         .getOrCreate()
-    )  # fmt: skip
+    )
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(Ready)
     return spark
@@ -115,8 +117,9 @@ def compare(stage: Stage, options: argparse.Namespace) -> dict[str, Any]:
             details.append({"name": name, "round": number, "rate": rate, "batches": result.batches, "rows": result.rows})
             print(
                 f"  {name:16} {rate:12,.0f} rows/s  {result.rows:8} rows in {result.seconds:6.2f} s, {result.batches} batches,"
-                f" {len(result.answer)} sums right", flush=True,
-            )  # fmt: skip
+                f" {len(result.answer)} sums right",
+                flush=True,
+            )
             if number:
                 rates[name].append(rate)
     bars = []
@@ -129,8 +132,9 @@ def compare(stage: Stage, options: argparse.Namespace) -> dict[str, Any]:
         verdict = "    " if bar is None else "ok  " if median >= bar else "MISS"
         print(
             f"{verdict} {ours} is {median:.2f} x {theirs} ({min(ratios):.2f} … {max(ratios):.2f})"
-            + ("" if bar is None else f", the bar is {bar:g}"), flush=True,
-        )  # fmt: skip
+            + ("" if bar is None else f", the bar is {bar:g}"),
+            flush=True,
+        )
     return {"bars": bars, "runs": details}
 
 
@@ -145,8 +149,9 @@ def latency(stage: Stage, options: argparse.Namespace) -> dict[str, Any]:
         verdict = "    " if name != "canal_latency" else "ok  " if p50 < LATENCY_BAR else "MISS"
         print(
             f"{verdict} {name}: event to Delta p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
-            f" ({len(seconds)} rows, {options.rate:g} transactions a second)", flush=True,
-        )  # fmt: skip
+            f" ({len(seconds)} rows, {options.rate:g} transactions a second)",
+            flush=True,
+        )
     return found
 
 
@@ -167,8 +172,9 @@ def main() -> int:
     if jars is not None:
         print(
             f"Debezium {spark_debezium.version(jars)}: its embedded engine in a JVM of its own, JSON lines over a pipe, made"
-            " Arrow in Python, into the same apply_changes and Delta table, without Spark", flush=True,
-        )  # fmt: skip
+            " Arrow in Python, into the same apply_changes and Delta table, without Spark",
+            flush=True,
+        )
     kinds = {"mariadb": [MariaDBServer], "mysql": [MySQLServer], "both": [MariaDBServer, MySQLServer]}[options.server]
     reports = []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
@@ -191,8 +197,9 @@ def main() -> int:
                     report["idle"] = found = idle(stage, options.idle)
                     print(
                         f"     an idle query takes {found['canal']:.1f} ms of processor time a second, with a source that does"
-                        f" nothing {found['ready']:.1f}; an empty poll {found['poll']:.3f} ms", flush=True,
-                    )  # fmt: skip
+                        f" nothing {found['ready']:.1f}; an empty poll {found['poll']:.3f} ms",
+                        flush=True,
+                    )
                 reports.append(report)
         spark.stop()
     if options.json:

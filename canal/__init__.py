@@ -1,10 +1,10 @@
 """canal: MySQL and MariaDB change data capture, embedded in your process.
 
-    import canal
+import canal
 
-    with canal.connect("mysql://canal:secret@127.0.0.1:3306/shop", meta="/var/lib/app/canal") as instance:
-        for change in instance.changes():
-            print(change.table, change.op, change.before, change.after)
+with canal.connect("mysql://canal:secret@127.0.0.1:3306/shop", meta="/var/lib/app/canal") as instance:
+    for change in instance.changes():
+        print(change.table, change.op, change.before, change.after)
 """
 
 from __future__ import annotations
@@ -21,51 +21,21 @@ from canal._util.build import compiled  # noqa: E402
 from canal._util.lazy import lazy_names  # noqa: E402
 
 if TYPE_CHECKING:  # __getattr__ imports these modules too
-    from canal import (
-        aio as aio,
-    )
-    from canal import (
-        errors as errors,
-    )
-    from canal import (
-        filter as filter,
-    )
-    from canal import (
-        formats as formats,
-    )
-    from canal import (
-        meta as meta,
-    )
-    from canal import (
-        metrics as metrics,
-    )
-    from canal import (
-        model as model,
-    )
-    from canal import (
-        parse as parse,
-    )
-    from canal import (
-        server as server,
-    )
-    from canal import (
-        sink as sink,
-    )
-    from canal import (
-        spark as spark,
-    )
-    from canal import (
-        status as status,
-    )
-    from canal import (
-        store as store,
-    )
-    from canal import (
-        targets as targets,
-    )
-    from canal import (
-        testing as testing,
-    )
+    from canal import aio as aio
+    from canal import errors as errors
+    from canal import filter as filter
+    from canal import formats as formats
+    from canal import meta as meta
+    from canal import metrics as metrics
+    from canal import model as model
+    from canal import parse as parse
+    from canal import server as server
+    from canal import sink as sink
+    from canal import spark as spark
+    from canal import status as status
+    from canal import store as store
+    from canal import targets as targets
+    from canal import testing as testing
     from canal.alarm import AlarmKind, AlarmMessage
     from canal.changes.change import Change
     from canal.config import Group, InstanceConfig, Member

@@ -68,9 +68,7 @@ class AsyncMessage(Message):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.is_settled:
             return
         if error is None:
@@ -108,9 +106,7 @@ class AsyncInstance:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             await to_the_end(self._call(self.instance.stop))
         finally:
@@ -173,9 +169,7 @@ class AsyncInstance:
             if message or is_over:
                 return AsyncMessage(message, self, client_id)
 
-    def stream(
-        self, batch_size: int = 1000, linger: float = 0.0, *, client_id: int = CLIENT_ID
-    ) -> AsyncStream:
+    def stream(self, batch_size: int = 1000, linger: float = 0.0, *, client_id: int = CLIENT_ID) -> AsyncStream:
         """Messages one after the other, for ``async for``: each is acked at the end of ``async with message:``, or when the
         loop comes round for the next. What is in hand when the loop is left, or cancelled, comes again. Else as
         ``Instance.stream``."""
@@ -214,9 +208,17 @@ class AsyncInstance:
         loop = asyncio.get_running_loop()
         handling = Handling(handler, retries, backoff, on_unfit)
         consumer = ParallelConsumer(
-            self.instance._calls, partial(LoopCrew, loop, workers, handling), workers, key, in_flight, statements, batch_size,
-            linger, client_id, _SLICE,
-        )  # fmt: skip
+            self.instance._calls,
+            partial(LoopCrew, loop, workers, handling),
+            workers,
+            key,
+            in_flight,
+            statements,
+            batch_size,
+            linger,
+            client_id,
+            _SLICE,
+        )
         await to_the_end(loop.run_in_executor(self._getter(client_id), consumer.run), consumer.cancel)
 
     # -- threads --------------------------------------------------------------------------------------------------------

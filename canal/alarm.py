@@ -93,10 +93,7 @@ class AlarmDesk:
     """
 
     def __init__(
-        self,
-        alarm: Alarm = log_alarm,
-        reminders: tuple[float, float] = REMINDERS,
-        clock: Callable[[], float] = time.monotonic,
+        self, alarm: Alarm = log_alarm, reminders: tuple[float, float] = REMINDERS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._alarm = alarm
         self._reminders = reminders

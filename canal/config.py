@@ -297,8 +297,7 @@ class InstanceConfig:
         default=attrs.Factory(_default_meta, takes_self=True), validator=_meets(MetaManager, "such as canal.FileMeta(directory)")
     )
     schema_history: SchemaHistory | None = attrs.field(
-        default=None,
-        validator=attrs.validators.optional(_meets(SchemaHistory, "such as canal.FileHistory(directory)")),
+        default=None, validator=attrs.validators.optional(_meets(SchemaHistory, "such as canal.FileHistory(directory)"))
     )
     hooks: Sequence[Hook] = attrs.field(default=(), validator=_check_hooks)
     time_zone: tzinfo = attrs.field(default=UTC, validator=_meets(tzinfo, "a tzinfo such as zoneinfo.ZoneInfo(name)"))
@@ -342,11 +341,13 @@ class InstanceConfig:
             return {}
         return {
             name: attrs.evolve(
-                self, destination=f"{self.destination}.{name}", log_positions=MemoryLogPositionManager(),
+                self,
+                destination=f"{self.destination}.{name}",
+                log_positions=MemoryLogPositionManager(),
                 **{option: getattr(member, option) for option in OF_MEMBERS},
             )
             for name, member in self.source.members.items()
-        }  # fmt: skip
+        }
 
     def history(self) -> SchemaHistory:
         """The schema history to use."""
@@ -367,5 +368,3 @@ class InstanceConfig:
     def column_filter(self) -> FieldFilter:
         """What ``field_filter`` and ``black_field_filter`` say."""
         return FieldFilter(self.field_filter, self.black_field_filter)
-
-

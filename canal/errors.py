@@ -230,9 +230,7 @@ GO_ON_AT_CURSOR: Final = (
     'Set on_lost="latest" and copy the tables anew once it streams, or set on_lost="earliest" to accept the gap. start= counts '
     "only without a stored cursor: unsubscribe() deletes it."
 )
-GO_ON_AT_START: Final = (
-    'Set start="latest" and copy the tables anew once it streams, or set start="earliest" to accept the gap.'
-)
+GO_ON_AT_START: Final = 'Set start="latest" and copy the tables anew once it streams, or set start="earliest" to accept the gap.'
 
 
 class PositionLostError(ServerError):
@@ -241,9 +239,7 @@ class PositionLostError(ServerError):
     ``behind`` is a position where the log goes on behind what is missing; None where that is the oldest log that is there.
     """
 
-    def __init__(
-        self, message: str, *, reason: LostReason = LostReason.PURGED, behind: Any = None, **where: Any
-    ) -> None:
+    def __init__(self, message: str, *, reason: LostReason = LostReason.PURGED, behind: Any = None, **where: Any) -> None:
         super().__init__(message, **where)
         self.reason = reason
         self.behind = behind
@@ -335,9 +331,7 @@ class UnfitChangeError(TargetError):
     for each of them.
     """
 
-    def __init__(
-        self, message: str, *, changes: tuple[Any, ...] = (), reasons: tuple[str, ...] = (), **where: Any
-    ) -> None:  # fmt: skip
+    def __init__(self, message: str, *, changes: tuple[Any, ...] = (), reasons: tuple[str, ...] = (), **where: Any) -> None:
         super().__init__(message, **where)
         self.changes = changes
         self.reasons = reasons or (message,) * len(changes)

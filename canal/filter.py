@@ -85,9 +85,11 @@ def split_patterns(text: str) -> list[tuple[int, str]]:
         if char == "\\":
             if text[index : index + 3] == "\\\\.":
                 raise _bad_filter(
-                    text, index, "two backslashes before a dot match a backslash",
+                    text,
+                    index,
+                    "two backslashes before a dot match a backslash",
                     "Write one backslash (canal's properties files need two); for a backslash in a name write [\\\\].",
-                )  # fmt: skip
+                )
             index += 1
         elif in_class and (posix := _POSIX_CLASS.match(text, index)):
             index = posix.end() - 1
@@ -213,9 +215,7 @@ class FieldFilter:
         both = ("field_filter", self._included), ("black_field_filter", self._excluded)
         return [(option, table, list(names.values())) for option, tables in both for table, names in tables.items()]
 
-    def wanted(
-        self, schema: str, table: str, column_names: Sequence[str], *, strict: bool = True
-    ) -> tuple[int, ...] | None:
+    def wanted(self, schema: str, table: str, column_names: Sequence[str], *, strict: bool = True) -> tuple[int, ...] | None:
         """Numbers of the columns to deliver, in the order of the table; None for all.
 
         Raises:

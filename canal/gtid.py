@@ -241,9 +241,7 @@ class MariadbGtidSet:
             raise TruncatedError(f"the GTID list should have {count} entries but ends before them")
         if count and len(data) > 4 + 16 * count:  # the server pads an empty list
             raise DecodeError(f"{len(data) - 4 - 16 * count} bytes follow the GTID list")
-        return cls._of(
-            {domain: (server, seq) for domain, server, seq in struct.iter_unpack("<IIQ", data[4 : 4 + 16 * count])}
-        )
+        return cls._of({domain: (server, seq) for domain, server, seq in struct.iter_unpack("<IIQ", data[4 : 4 + 16 * count])})
 
     def add(self, domain: int, server: int, sequence: int) -> MariadbGtidSet:
         """A position at this GTID in its domain. It replaces: after a failover the sequence may even go back."""
@@ -281,9 +279,7 @@ class MariadbGtidSet:
         """The domains in which this position is after the other one."""
         if not isinstance(other, MariadbGtidSet):
             return NotImplemented
-        return MariadbGtidSet._of(
-            {domain: gtid for domain, gtid in self._domains.items() if not other.contains(domain, *gtid)}
-        )
+        return MariadbGtidSet._of({domain: gtid for domain, gtid in self._domains.items() if not other.contains(domain, *gtid)})
 
     def __bool__(self) -> bool:
         return bool(self._domains)

@@ -82,10 +82,32 @@ class Transaction:
     """
 
     __slots__ = (
-        "source", "journal", "offset", "end", "server_id", "timestamp", "gtid_source", "gtid_number", "gtid_first",
-        "gtid_previous", "gtid_base", "thread_id", "xid", "row_count", "has_rows", "xa", "xa_end", "before",
-        "tape", "tape_start", "tape_end", "incarnation", "is_done", "last_committed", "sequence_number",
-    )  # fmt: skip
+        "source",
+        "journal",
+        "offset",
+        "end",
+        "server_id",
+        "timestamp",
+        "gtid_source",
+        "gtid_number",
+        "gtid_first",
+        "gtid_previous",
+        "gtid_base",
+        "thread_id",
+        "xid",
+        "row_count",
+        "has_rows",
+        "xa",
+        "xa_end",
+        "before",
+        "tape",
+        "tape_start",
+        "tape_end",
+        "incarnation",
+        "is_done",
+        "last_committed",
+        "sequence_number",
+    )
 
     def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
         self._set(source, journal, offset, server_id, timestamp)
@@ -167,17 +189,34 @@ class Transaction:
         """Where to resume when the first ``row`` row changes of this transaction are done."""
         gtid = self.executed(self.gtid_previous)
         return position_of(
-            self.journal, self.offset, gtid, row, self.timestamp * 1000, self.server_id, self.source, self.xa,
-            self._tail(self.tape_start), self.incarnation, self.gtid if row else "",
-        )  # fmt: skip
+            self.journal,
+            self.offset,
+            gtid,
+            row,
+            self.timestamp * 1000,
+            self.server_id,
+            self.source,
+            self.xa,
+            self._tail(self.tape_start),
+            self.incarnation,
+            self.gtid if row else "",
+        )
 
     def position_after(self) -> Position:
         """Where to resume when all of this transaction is done."""
         gtid = self.executed(self.gtid_number)
         return position_of(
-            self.journal, self.end, gtid, 0, self.timestamp * 1000, self.server_id, self.source, self.xa_end,
-            self._tail(self.tape_end), self.incarnation,
-        )  # fmt: skip
+            self.journal,
+            self.end,
+            gtid,
+            0,
+            self.timestamp * 1000,
+            self.server_id,
+            self.source,
+            self.xa_end,
+            self._tail(self.tape_end),
+            self.incarnation,
+        )
 
     def copy(self, before: int) -> Transaction:
         """The same as it is now, in a stream in which ``before`` were done when it began."""
@@ -255,20 +294,50 @@ class Entry:
     """
 
     __slots__ = (
-        "entry_type", "event_type", "transaction", "table", "data", "body", "body_end", "kind", "offset", "ordinal",
-        "timestamp", "server_id", "row_count", "first_row", "skip_rows", "part", "last", "is_end", "size", "rare",
-    )  # fmt: skip
+        "entry_type",
+        "event_type",
+        "transaction",
+        "table",
+        "data",
+        "body",
+        "body_end",
+        "kind",
+        "offset",
+        "ordinal",
+        "timestamp",
+        "server_id",
+        "row_count",
+        "first_row",
+        "skip_rows",
+        "part",
+        "last",
+        "is_end",
+        "size",
+        "rare",
+    )
 
     def __init__(
-        self, entry_type: EntryType, event_type: EventType, transaction: Transaction, data: bytes, offset: int,
-        timestamp: int, server_id: int,
-    ) -> None:  # fmt: skip
+        self,
+        entry_type: EntryType,
+        event_type: EventType,
+        transaction: Transaction,
+        data: bytes,
+        offset: int,
+        timestamp: int,
+        server_id: int,
+    ) -> None:
         self._set(entry_type, event_type, transaction, data, offset, timestamp, server_id)
 
     def _set(
-        self, entry_type: EntryType, event_type: EventType, transaction: Transaction, data: bytes, offset: int,
-        timestamp: int, server_id: int,
-    ) -> None:  # fmt: skip
+        self,
+        entry_type: EntryType,
+        event_type: EventType,
+        transaction: Transaction,
+        data: bytes,
+        offset: int,
+        timestamp: int,
+        server_id: int,
+    ) -> None:
         self.entry_type = entry_type
         self.event_type = event_type
         self.transaction = transaction
@@ -445,9 +514,7 @@ class Entry:
 
     def copy(self, transaction: Transaction) -> Entry:
         """The same, of that transaction, with the same bytes: what is done to one of the two is not done to the other."""
-        made = new_entry(
-            self.entry_type, self.event_type, transaction, self.data, self.offset, self.timestamp, self.server_id
-        )
+        made = new_entry(self.entry_type, self.event_type, transaction, self.data, self.offset, self.timestamp, self.server_id)
         made.table, made.kind = self.table, self.kind
         made.body, made.body_end = self.body, self.body_end
         made.ordinal, made.row_count = self.ordinal, self.row_count
@@ -470,9 +537,14 @@ class Entry:
 
 
 def new_entry(
-    entry_type: EntryType, event_type: EventType, transaction: Transaction, data: bytes, offset: int, timestamp: int,
+    entry_type: EntryType,
+    event_type: EventType,
+    transaction: Transaction,
+    data: bytes,
+    offset: int,
+    timestamp: int,
     server_id: int,
-) -> Entry:  # fmt: skip
+) -> Entry:
     """``Entry(…)`` for compiled code, without boxes around its arguments."""
     made = Entry.__new__(Entry)
     made._set(entry_type, event_type, transaction, data, offset, timestamp, server_id)
@@ -759,9 +831,7 @@ def decode_rows(entry: Entry, json_text: bool = False) -> list[ChangedRow]:
     return rows
 
 
-def decode_images(
-    entry: Entry, json_text: bool = False
-) -> tuple[list[tuple[Any, ...]] | None, list[tuple[Any, ...]] | None]:
+def decode_images(entry: Entry, json_text: bool = False) -> tuple[list[tuple[Any, ...]] | None, list[tuple[Any, ...]] | None]:
     table = entry.table
     if table is None:
         return None, None
@@ -788,9 +858,7 @@ def _row(values: tuple[Any, ...], names: ColumnNames) -> Row:
     return row
 
 
-def decode_tuples(
-    entry: Entry, json_text: bool = False
-) -> list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]:
+def decode_tuples(entry: Entry, json_text: bool = False) -> list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]:
     """The quickest way to the values: (before, after) tuples in the order of ``entry.table.names.names``.
 
     With ``json_text`` JSON is text also where the instance gives objects.
@@ -914,9 +982,14 @@ class TableMap:
     __slots__ = ("schema", "columns", "names", "decoder", "accepted", "digest", "size")
 
     def __init__(
-        self, schema: TableSchema, columns: tuple[Any, ...], decoder: rows_decoder.RowDecoder | None, accepted: bool,
-        names: ColumnNames | None = None, size: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        schema: TableSchema,
+        columns: tuple[Any, ...],
+        decoder: rows_decoder.RowDecoder | None,
+        accepted: bool,
+        names: ColumnNames | None = None,
+        size: int = 0,
+    ) -> None:
         self.schema = schema
         self.columns = columns
         self.names = column_names(columns, schema.columns) if names is None else names

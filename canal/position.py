@@ -326,9 +326,18 @@ _SETTERS: Final = tuple(getattr(Position, name).__set__ for name in _FIELDS)
 
 
 def position_of(
-    journal: str, offset: int, gtid: str, row: int, timestamp: int, server_id: int, source: str, xa: tuple[PreparedXa, ...],
-    tail: str, incarnation: str, next_gtid: str = "",
-) -> Position:  # fmt: skip
+    journal: str,
+    offset: int,
+    gtid: str,
+    row: int,
+    timestamp: int,
+    server_id: int,
+    source: str,
+    xa: tuple[PreparedXa, ...],
+    tail: str,
+    incarnation: str,
+    next_gtid: str = "",
+) -> Position:
     """``Position(…)`` of what a decoder has read and checked: a batch has one, so nothing is looked at again."""
     made = Position.__new__(Position)
     values = (journal, offset, gtid, row, timestamp, server_id, source, xa, tail, incarnation, False, (), next_gtid)
@@ -340,15 +349,28 @@ def position_of(
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 _FIELD_TYPES: Final[dict[str, type]] = {
-    "journal": str, "offset": int, "gtid": str, "row": int, "timestamp": int, "server_id": int, "source": str,
-    "tail": str, "incarnation": str, "at_event": bool, "next_gtid": str,
-}  # fmt: skip
+    "journal": str,
+    "offset": int,
+    "gtid": str,
+    "row": int,
+    "timestamp": int,
+    "server_id": int,
+    "source": str,
+    "tail": str,
+    "incarnation": str,
+    "at_event": bool,
+    "next_gtid": str,
+}
 
 _KINDS: Final[dict[type, str]] = {str: "text", int: "a number", bool: "true or false"}
 
 _CANAL_KEYS: Final = {
-    "journal": "journalName", "offset": "position", "gtid": "gtid", "timestamp": "timestamp", "server_id": "serverId",
-}  # fmt: skip
+    "journal": "journalName",
+    "offset": "position",
+    "gtid": "gtid",
+    "timestamp": "timestamp",
+    "server_id": "serverId",
+}
 
 
 def journal_key(name: str) -> tuple[str, int]:

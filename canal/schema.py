@@ -14,39 +14,101 @@ from canal.binlog import type_codes as codes
 
 #: The type code that a column of each data type has in a table map; UNKNOWN_TYPE where the name is none of these.
 TYPE_CODES = {
-    "tinyint": codes.TINY, "smallint": codes.SHORT, "mediumint": codes.INT24, "int": codes.LONG,
-    "bigint": codes.LONGLONG, "float": codes.FLOAT, "double": codes.DOUBLE, "decimal": codes.NEWDECIMAL,
-    "bit": codes.BIT, "year": codes.YEAR, "date": codes.DATE, "time": codes.TIME2, "datetime": codes.DATETIME2,
-    "timestamp": codes.TIMESTAMP2, "char": codes.STRING, "binary": codes.STRING, "varchar": codes.VARCHAR,
-    "varbinary": codes.VARCHAR, "tinytext": codes.BLOB, "text": codes.BLOB, "mediumtext": codes.BLOB,
-    "longtext": codes.BLOB, "tinyblob": codes.BLOB, "blob": codes.BLOB, "mediumblob": codes.BLOB, "longblob": codes.BLOB,
-    "enum": codes.ENUM, "set": codes.SET, "json": codes.JSON, "vector": codes.VECTOR, "geometry": codes.GEOMETRY,
-    "point": codes.GEOMETRY, "linestring": codes.GEOMETRY, "polygon": codes.GEOMETRY, "multipoint": codes.GEOMETRY,
-    "multilinestring": codes.GEOMETRY, "multipolygon": codes.GEOMETRY, "geomcollection": codes.GEOMETRY,
-    "geometrycollection": codes.GEOMETRY, "uuid": codes.STRING, "inet6": codes.STRING, "inet4": codes.STRING,
-}  # fmt: skip
+    "tinyint": codes.TINY,
+    "smallint": codes.SHORT,
+    "mediumint": codes.INT24,
+    "int": codes.LONG,
+    "bigint": codes.LONGLONG,
+    "float": codes.FLOAT,
+    "double": codes.DOUBLE,
+    "decimal": codes.NEWDECIMAL,
+    "bit": codes.BIT,
+    "year": codes.YEAR,
+    "date": codes.DATE,
+    "time": codes.TIME2,
+    "datetime": codes.DATETIME2,
+    "timestamp": codes.TIMESTAMP2,
+    "char": codes.STRING,
+    "binary": codes.STRING,
+    "varchar": codes.VARCHAR,
+    "varbinary": codes.VARCHAR,
+    "tinytext": codes.BLOB,
+    "text": codes.BLOB,
+    "mediumtext": codes.BLOB,
+    "longtext": codes.BLOB,
+    "tinyblob": codes.BLOB,
+    "blob": codes.BLOB,
+    "mediumblob": codes.BLOB,
+    "longblob": codes.BLOB,
+    "enum": codes.ENUM,
+    "set": codes.SET,
+    "json": codes.JSON,
+    "vector": codes.VECTOR,
+    "geometry": codes.GEOMETRY,
+    "point": codes.GEOMETRY,
+    "linestring": codes.GEOMETRY,
+    "polygon": codes.GEOMETRY,
+    "multipoint": codes.GEOMETRY,
+    "multilinestring": codes.GEOMETRY,
+    "multipolygon": codes.GEOMETRY,
+    "geomcollection": codes.GEOMETRY,
+    "geometrycollection": codes.GEOMETRY,
+    "uuid": codes.STRING,
+    "inet6": codes.STRING,
+    "inet4": codes.STRING,
+}
 UNKNOWN_TYPE = -1
 #: The charset of a column whose statement does not name it, where the default is not known: the table map tells it.
 UNTOLD = "?"
 #: Data types of geometries in the order of the numbers that table maps have for them.
 GEOMETRY_KINDS = (
-    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection",
-)  # fmt: skip
+    "geometry",
+    "point",
+    "linestring",
+    "polygon",
+    "multipoint",
+    "multilinestring",
+    "multipolygon",
+    "geometrycollection",
+)
 
 TEXT_TYPES = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
 #: Other spellings, and the one that information_schema uses; the longest first.
 _SYNONYMS = (
-    ("double precision", "double"), ("national character varying", "varchar"), ("national char varying", "varchar"),
-    ("character varying", "varchar"), ("char varying", "varchar"), ("national character", "char"),
-    ("national varchar", "varchar"), ("national char", "char"), ("nchar varchar", "varchar"),
+    ("double precision", "double"),
+    ("national character varying", "varchar"),
+    ("national char varying", "varchar"),
+    ("character varying", "varchar"),
+    ("char varying", "varchar"),
+    ("national character", "char"),
+    ("national varchar", "varchar"),
+    ("national char", "char"),
+    ("nchar varchar", "varchar"),
     ("nchar varying", "varchar"),
-    ("nvarchar", "varchar"), ("nchar", "char"), ("character", "char"), ("long varbinary", "mediumblob"),
-    ("long varchar", "mediumtext"), ("varcharacter", "varchar"), ("long", "mediumtext"), ("integer", "int"),
-    ("middleint", "mediumint"), ("int1", "tinyint"), ("int2", "smallint"), ("int3", "mediumint"), ("int4", "int"),
-    ("int8", "bigint"), ("boolean", "tinyint(1)"), ("bool", "tinyint(1)"), ("numeric", "decimal"), ("dec", "decimal"),
-    ("fixed", "decimal"), ("real", "double"), ("float4", "float"), ("float8", "double"),
+    ("nvarchar", "varchar"),
+    ("nchar", "char"),
+    ("character", "char"),
+    ("long varbinary", "mediumblob"),
+    ("long varchar", "mediumtext"),
+    ("varcharacter", "varchar"),
+    ("long", "mediumtext"),
+    ("integer", "int"),
+    ("middleint", "mediumint"),
+    ("int1", "tinyint"),
+    ("int2", "smallint"),
+    ("int3", "mediumint"),
+    ("int4", "int"),
+    ("int8", "bigint"),
+    ("boolean", "tinyint(1)"),
+    ("bool", "tinyint(1)"),
+    ("numeric", "decimal"),
+    ("dec", "decimal"),
+    ("fixed", "decimal"),
+    ("real", "double"),
+    ("float4", "float"),
+    ("float8", "double"),
     ("serial", "bigint unsigned"),
-)  # fmt: skip
+)
 _ALIASES = re.compile("(?:" + "|".join(re.escape(name) for name, _ in _SYNONYMS) + r")(?![\w])")
 _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
 
@@ -218,8 +280,5 @@ def _label_of_hex(text: str) -> str:
 
 def _unquote(text: str) -> str:
     return re.sub(
-        r"''|\\(.)",
-        lambda m: "'" if m.group(1) is None else _ESCAPES.get(m.group(1), m.group(1)),
-        text,
-        flags=re.DOTALL,
+        r"''|\\(.)", lambda m: "'" if m.group(1) is None else _ESCAPES.get(m.group(1), m.group(1)), text, flags=re.DOTALL
     )

@@ -267,10 +267,13 @@ class InstanceStatus:
         """Everything in types that JSON has."""
         found: dict[str, Any] = attrs.asdict(self, value_serializer=plain)
         found.update(
-            received=plain(None, None, self.received), stored=plain(None, None, self.stored),
-            lag=attrs.asdict(self.lag), memory_bytes=self.memory_bytes, complete_to=self.complete_to,
+            received=plain(None, None, self.received),
+            stored=plain(None, None, self.stored),
+            lag=attrs.asdict(self.lag),
+            memory_bytes=self.memory_bytes,
+            complete_to=self.complete_to,
             last_error=plain(None, None, self.last_error),
-        )  # fmt: skip
+        )
         if self.store is not None:
             found["store"]["readers"] = {str(id): attrs.asdict(reader) for id, reader in self.store.readers.items()}
         return found
@@ -297,17 +300,24 @@ class InstanceStatus:
 def _parser_lines(parser: ParserStatus, alarms: int) -> Iterator[tuple[str, str]]:
     yield "source", " ".join(part for part in (parser.address, parser.identity, parser.flavor) if part) or "not known"
     yield "received", f"{parser.received or 'nothing'}, {_lag(parser.lag)}"
-    yield "counted", (
-        f"{parser.events} events, {_bytes(parser.bytes)}, {parser.transactions} transactions, {parser.statements} statements, "
-        f"{parser.reconnects} reconnects, {alarms} alarms, {parser.errors} errors"
+    yield (
+        "counted",
+        (
+            f"{parser.events} events, {_bytes(parser.bytes)}, {parser.transactions} transactions, "
+            f"{parser.statements} statements, "
+            f"{parser.reconnects} reconnects, {alarms} alarms, {parser.errors} errors"
+        ),
     )
 
 
 def _store_lines(store: StoreStatus) -> Iterator[tuple[str, str]]:
     yield "stored", str(store.last or "nothing")
-    yield "store", (
-        f"{store.entries} of {store.max_entries} entries, {_bytes(store.bytes)} of {_bytes(store.max_bytes)}, "
-        f"{store.rows} row changes; {store.put_rows} row changes since the start, waited {store.waited:.1f} s for room"
+    yield (
+        "store",
+        (
+            f"{store.entries} of {store.max_entries} entries, {_bytes(store.bytes)} of {_bytes(store.max_bytes)}, "
+            f"{store.rows} row changes; {store.put_rows} row changes since the start, waited {store.waited:.1f} s for room"
+        ),
     )
 
 

@@ -27,9 +27,16 @@ NOW = 1_795_687_200.0  # 2026-11-26T10:00:00Z
 def record(name: str, width: int, command: str, run: Callable[[rich.console.Console], object]) -> str:
     """The picture of a command, whose output is drawn on the console that it makes."""
     console = rich.console.Console(
-        record=True, file=StringIO(), force_terminal=True, color_system="truecolor", width=width, height=40, highlight=False,
-        legacy_windows=False, _environ={},
-    )  # fmt: skip
+        record=True,
+        file=StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
+        width=width,
+        height=40,
+        highlight=False,
+        legacy_windows=False,
+        _environ={},
+    )
     console.print(f"[green]$[/] {command}", soft_wrap=True)
     with mock.patch("rich.console.Console", return_value=console):
         run(console)
@@ -72,9 +79,13 @@ class _Greeting:
 
 def client(number: int, offset: int, lag: float, unacked: int, p99: float) -> dict[str, Any]:
     return {
-        "client_id": number, "acked": {"journal": "binlog.000042", "offset": offset, "gtid": ""}, "lag": {"seconds": lag},
-        "unacked_entries": unacked, "latency": {"p99": p99}, "complete_to": NOW - lag,
-    }  # fmt: skip
+        "client_id": number,
+        "acked": {"journal": "binlog.000042", "offset": offset, "gtid": ""},
+        "lag": {"seconds": lag},
+        "unacked_entries": unacked,
+        "latency": {"p99": p99},
+        "complete_to": NOW - lag,
+    }
 
 
 def page(at: float) -> dict[str, Any]:
@@ -84,8 +95,15 @@ def page(at: float) -> dict[str, Any]:
     return {
         "problems": ["stock: cannot connect to db3:3306 as 'canal': Access denied for user 'canal'@'10.0.0.7'"],
         "instances": [
-            {"destination": name, "at": at, "state": state, "role": role, "store": {"put_rows": int(rate * seconds)},
-             "lag": {"seconds": None}, "clients": clients}
+            {
+                "destination": name,
+                "at": at,
+                "state": state,
+                "role": role,
+                "store": {"put_rows": int(rate * seconds)},
+                "lag": {"seconds": None},
+                "clients": clients,
+            }
             for name, state, role, rate, clients in (
                 ("orders", "streaming", "active", 18_412, orders),
                 ("customers", "stopped", "standby", 0, []),
@@ -93,7 +111,7 @@ def page(at: float) -> dict[str, Any]:
             )
         ],
         "not_started": ["archive"],
-    }  # fmt: skip
+    }
 
 
 def show_top(console: rich.console.Console) -> None:

@@ -43,8 +43,10 @@ def graph() -> Graph:
 
 def reduced(whole: Graph) -> Graph:
     """Return the graph without the arrows that other arrows imply."""
-    return {box: {other for other in others if not any(other in reached(whole, one) for one in others - {other})}
-            for box, others in whole.items()}  # fmt: skip
+    return {
+        box: {other for other in others if not any(other in reached(whole, one) for one in others - {other})}
+        for box, others in whole.items()
+    }
 
 
 def levels(arrows: Graph) -> dict[str, int]:

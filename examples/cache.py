@@ -1,6 +1,6 @@
 """Keep a cache of rows equal to a table: the smallest useful consumer. Each start fills it by a SELECT.
 
-    python examples/cache.py mysql-host[:port] user password shop.orders
+python examples/cache.py mysql-host[:port] user password shop.orders
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The main job in one process, no server needed: changes of a small shop, an ack, a rollback, a restart that resumes.
 
-    python examples/demo.py
+python examples/demo.py
 """
 
 from __future__ import annotations
@@ -75,12 +75,7 @@ def show(message: canal.Message) -> None:
 def main() -> None:
     shop = Shop()
     with tempfile.TemporaryDirectory() as directory:
-        config = canal.InstanceConfig(
-            destination="demo",
-            source=shop.log,
-            filter=r"shop\..*",
-            meta=canal.FileMeta(directory),
-        )
+        config = canal.InstanceConfig(destination="demo", source=shop.log, filter=r"shop\..*", meta=canal.FileMeta(directory))
         show_line(f"canal {canal.__version__}, {'compiled' if canal.compiled else 'interpreted'}")
 
         title("1. An Instance follows the shop's binary log; each batch is acked")

@@ -25,8 +25,9 @@ spark = None  # or: canal.spark.configure(SparkSession.builder).getOrCreate()
 with pymysql.connect(host=host, port=int(port or 3306), user=user, password=password) as session, session.cursor() as cursor:
     cursor.execute(
         "SELECT table_name, column_name FROM information_schema.key_column_usage WHERE table_schema = %s AND"
-        " constraint_name = 'PRIMARY' ORDER BY table_name, ordinal_position", [schema],
-    )  # fmt: skip
+        " constraint_name = 'PRIMARY' ORDER BY table_name, ordinal_position",
+        [schema],
+    )
     keys: dict[str, list[str]] = {}
     for table, column in cursor.fetchall():
         keys.setdefault(f"{schema}.{table}", []).append(column)

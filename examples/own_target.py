@@ -1,6 +1,6 @@
 """A target of one's own: tables as dicts in one file, which a commit replaces as a whole.
 
-    python examples/own_target.py       # puts it through the suite
+python examples/own_target.py       # puts it through the suite
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A SQLite file that follows the tables of a source, through a restart; no server needed.
 
-    python examples/pipe_to_sqlite.py
+python examples/pipe_to_sqlite.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A Delta table that follows a table of MySQL through Spark, on a fake server: no database is needed, only Java 17.
 
-    python examples/spark_demo.py
+python examples/spark_demo.py
 """
 
 from __future__ import annotations
@@ -41,10 +41,14 @@ class Shop:
 
     def some_changes(self) -> str:
         new = [
-            {"id": len(self.rows) + 10 * n + self.chance.randrange(10), "customer": self.chance.choice(CUSTOMERS),
-             "price": Decimal(self.chance.randrange(100, 9999)) / 100, "status": "new"}
+            {
+                "id": len(self.rows) + 10 * n + self.chance.randrange(10),
+                "customer": self.chance.choice(CUSTOMERS),
+                "price": Decimal(self.chance.randrange(100, 9999)) / 100,
+                "status": "new",
+            }
             for n in range(100, 103)
-        ]  # fmt: skip
+        ]
         new = [row for row in new if row["id"] not in self.rows]
         with self.log.transaction():
             self.orders.insert(*new)

@@ -330,9 +330,7 @@ def test_awaited_handlers_of_minimal_images_are_called_in_the_order_of_the_key()
 
     *before, first, second, third = run(main())
     assert before == [("update", ("b",), ("b",))]
-    assert [first, second, third] == [
-        ("update", ("a",), ("a",)), ("update", ("a",), ("A",)), ("delete", ("A",), ("A",)),
-    ]  # fmt: skip
+    assert [first, second, third] == [("update", ("a",), ("a",)), ("update", ("a",), ("A",)), ("delete", ("A",), ("A",))]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 7, 30, 90])

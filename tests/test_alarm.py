@@ -62,8 +62,10 @@ def test_another_trouble_is_told_at_once() -> None:
     clock.desk.tell(AlarmKind.SCHEMA, "refused")
 
     assert [(text.kind, text.partition(": ")[2]) for text in clock.told] == [
-        (AlarmKind.CONNECTION, "refused"), (AlarmKind.CONNECTION, "timed out"), (AlarmKind.SCHEMA, ""),
-    ]  # fmt: skip
+        (AlarmKind.CONNECTION, "refused"),
+        (AlarmKind.CONNECTION, "timed out"),
+        (AlarmKind.SCHEMA, ""),
+    ]
 
 
 def test_the_end_of_a_trouble_is_told_once_and_only_when_there_was_one() -> None:
@@ -146,9 +148,12 @@ def test_an_instance_tells_of_a_source_that_is_down_once_and_of_its_return() -> 
     fake = FakeBinlog()
     source = Down(fake, ["refused"] * 20 + ["timed out"] * 5)
     config = canal.InstanceConfig(
-        destination="d", source=source, start="earliest", reconnect_backoff=(0.001, 0.002),
+        destination="d",
+        source=source,
+        start="earliest",
+        reconnect_backoff=(0.001, 0.002),
         alarm=lambda destination, text: told.append(text),
-    )  # fmt: skip
+    )
     with canal.Instance(config) as instance:
         instance.subscribe()
         fake.heartbeat()
@@ -156,8 +161,10 @@ def test_an_instance_tells_of_a_source_that_is_down_once_and_of_its_return() -> 
         status = instance.status()
 
     assert [(text.kind, text.is_over) for text in told] == [
-        (AlarmKind.CONNECTION, False), (AlarmKind.CONNECTION, False), (AlarmKind.CONNECTION, True),
-    ]  # fmt: skip
+        (AlarmKind.CONNECTION, False),
+        (AlarmKind.CONNECTION, False),
+        (AlarmKind.CONNECTION, True),
+    ]
     assert "refused" in told[0]
     assert "timed out" in told[1]
     assert told[2].startswith("over: connected to db:3306, after")
@@ -176,9 +183,12 @@ def test_a_connection_that_breaks_again_at_once_is_the_same_trouble() -> None:
         fake.cut_after(20)
     fake.end()
     config = canal.InstanceConfig(
-        destination="d", source=fake, start="earliest", reconnect_backoff=(0.001, 30.0),
+        destination="d",
+        source=fake,
+        start="earliest",
+        reconnect_backoff=(0.001, 30.0),
         alarm=lambda destination, text: told.append(text),
-    )  # fmt: skip
+    )
     with canal.Instance(config) as instance:
         instance.subscribe()
         rows = sum(len(entry.rows) for message in instance.stream() for entry in message.entries)
@@ -214,9 +224,7 @@ def test_what_stops_the_parser_is_told_at_each_start() -> None:
 def test_alarms_may_come_from_several_threads() -> None:
     told: list[Any] = []
     desk = AlarmDesk(lambda destination, text: told.append(text))
-    threads = [
-        threading.Thread(target=lambda: [desk.tell(AlarmKind.SCHEMA, f"t{n % 10}") for n in range(500)]) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: [desk.tell(AlarmKind.SCHEMA, f"t{n % 10}") for n in range(500)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -36,9 +36,18 @@ def contestant(answer: str, name: str = "someone") -> Contestant:
 
 def result(**other: Any) -> dict[str, Any]:
     right = {
-        "rows": ROWS, "ids": LOAD.ids(ROWS), "checksum": LOAD.checksum(ROWS), "seconds": 2.0, "cpu_seconds": 1.0, "half_rows": 2,
-        "half_seconds": 1.0, "half_cpu": 0.75, "first_seconds": 0.1, "peak_mib": 20.0, "idle_mib": 10.0,
-    }  # fmt: skip
+        "rows": ROWS,
+        "ids": LOAD.ids(ROWS),
+        "checksum": LOAD.checksum(ROWS),
+        "seconds": 2.0,
+        "cpu_seconds": 1.0,
+        "half_rows": 2,
+        "half_seconds": 1.0,
+        "half_cpu": 0.75,
+        "first_seconds": 0.1,
+        "peak_mib": 20.0,
+        "idle_mib": 10.0,
+    }
     return right | other
 
 
@@ -90,9 +99,17 @@ def test_a_wrong_answer_of_a_run_for_speed_does_not_count() -> None:
 
 def document(race: Race) -> dict[str, Any]:
     return {
-        "machine": {"system": "here"}, "servers": {"mysql": "9.7"}, "scale": 1, "rounds": 1, "latency": [], "recovery": [],
-        "import": [0.05], "runs": race.runs, "absent": race.absent, "refused": race.refused,
-    }  # fmt: skip
+        "machine": {"system": "here"},
+        "servers": {"mysql": "9.7"},
+        "scale": 1,
+        "rounds": 1,
+        "latency": [],
+        "recovery": [],
+        "import": [0.05],
+        "runs": race.runs,
+        "absent": race.absent,
+        "refused": race.refused,
+    }
 
 
 def test_the_document_says_what_is_reached_and_by_how_much_is_missed() -> None:

@@ -92,8 +92,11 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """Such as of a link that leads nowhere, a page that is not in the navigation, an object that is not there."""
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
 
     assert (built.returncode, [line for line in built.stderr.splitlines() if "WARNING" in line]) == (0, [])
     assert "get_without_ack" in (tmp_path / "reference/instance.html").read_text("utf-8")
@@ -198,9 +201,16 @@ def test_the_code_of_the_documents_runs(
         raise Enough
 
     given: dict[str, Any] = {
-        "__name__": "__main__", "canal": canal, "FakeBinlog": FakeBinlog, "signal": signal, "sys": sys, "print": show,
-        "source": fake_binlog, "instance": canal_instance(FakeBinlog()), "server": canal.Server(),
-    }  # fmt: skip
+        "__name__": "__main__",
+        "canal": canal,
+        "FakeBinlog": FakeBinlog,
+        "signal": signal,
+        "sys": sys,
+        "print": show,
+        "source": fake_binlog,
+        "instance": canal_instance(FakeBinlog()),
+        "server": canal.Server(),
+    }
     monkeypatch.setattr("canal.Instance.switch", lambda self: True)
     monkeypatch.setattr("canal.Instance.subscribe", subscribed)
     monkeypatch.setattr("prometheus_client.REGISTRY", prometheus_client.CollectorRegistry())

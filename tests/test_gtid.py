@@ -20,9 +20,7 @@ U1 = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 U2 = "fd50e54f-e561-11f1-856b-02fc00000001"
 
 # As written by MySQL 9.7.4 into PREVIOUS_GTIDS events.
-UNTAGGED = bytes.fromhex(
-    "0100000000000000 fd50e54fe56111f1856b02fc00000001 0100000000000000 0100000000000000 0300000000000000"
-)
+UNTAGGED = bytes.fromhex("0100000000000000 fd50e54fe56111f1856b02fc00000001 0100000000000000 0100000000000000 0300000000000000")
 TAGGED = bytes.fromhex(
     "0104000000000001"
     "3e11fa4771ca11e19e33c80aa9429562 40 61625f6363636363636363636363636363636363636363636363636363636363"
@@ -35,9 +33,7 @@ TAGGED = bytes.fromhex(
 Model = dict[str, frozenset[int]]
 SOURCES = [U1, U2, f"{U1}:a", f"{U1}:b_1", f"{U2}:_x"]
 
-models = st.dictionaries(
-    st.sampled_from(SOURCES), st.frozensets(st.integers(1, 24), min_size=1), max_size=len(SOURCES)
-)  # fmt: skip
+models = st.dictionaries(st.sampled_from(SOURCES), st.frozensets(st.integers(1, 24), min_size=1), max_size=len(SOURCES))
 
 
 def made(model: Model) -> MysqlGtidSet:
@@ -90,12 +86,34 @@ def test_text_becomes_canonical(text: str, canonical: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        U1, f"{U1}:", f"{U1}:a", f"{U1}:a:", f"{U1}:1:", f"{U1}:1:a", f"{U1}:a:b:1", f"{U1}:1::2", f"{U1}:1-",
-        f"{U1}:0", f"{U1}:0-3", f"{U1}:5-3", f"{U1}:1-{MAX_NUMBER + 1}", f"{U1}:+1", f"{U1}:1_0", f"{U1}:\u0661",
-        f"{U1}:1 1", f"{U1}:a b:1", f"{U1}:1a:2", f"{U1}:{'a' * 33}:1", "ffff:1", f"{U1[:20]} {U1[20:]}:1", "0-1-5",
-        f"{U1}:{'9' * 30}", f"{U1}\u00a0:1", f"{U1[:-1]}g:1",
+        U1,
+        f"{U1}:",
+        f"{U1}:a",
+        f"{U1}:a:",
+        f"{U1}:1:",
+        f"{U1}:1:a",
+        f"{U1}:a:b:1",
+        f"{U1}:1::2",
+        f"{U1}:1-",
+        f"{U1}:0",
+        f"{U1}:0-3",
+        f"{U1}:5-3",
+        f"{U1}:1-{MAX_NUMBER + 1}",
+        f"{U1}:+1",
+        f"{U1}:1_0",
+        f"{U1}:\u0661",
+        f"{U1}:1 1",
+        f"{U1}:a b:1",
+        f"{U1}:1a:2",
+        f"{U1}:{'a' * 33}:1",
+        "ffff:1",
+        f"{U1[:20]} {U1[20:]}:1",
+        "0-1-5",
+        f"{U1}:{'9' * 30}",
+        f"{U1}\u00a0:1",
+        f"{U1[:-1]}g:1",
     ],
-)  # fmt: skip
+)
 def test_bad_text_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         MysqlGtidSet.parse(text)

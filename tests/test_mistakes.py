@@ -97,9 +97,7 @@ UNKNOWN: list[tuple[Callable[[], object], str, str]] = [
 
 
 @pytest.mark.parametrize(("call", "message", "remedy"), UNKNOWN, ids=[message for _, message, _ in UNKNOWN])
-def test_an_option_that_there_is_not_is_told_with_the_nearest_one(
-    call: Callable[[], object], message: str, remedy: str
-) -> None:
+def test_an_option_that_there_is_not_is_told_with_the_nearest_one(call: Callable[[], object], message: str, remedy: str) -> None:
     with pytest.raises(ConfigError) as caught:
         call()
     assert caught.value.message == message
@@ -139,11 +137,15 @@ def test_calls_of_an_instance_look_at_what_they_are_given() -> None:
         instance.subscribe()
         wrong: Any = "5"
         for call in (
-            lambda: instance.get(wrong), lambda: instance.get(1, wrong), lambda: instance.get(1, 0, wrong),
-            lambda: instance.get(wrong, client_id=1001), lambda: instance.consume(wrong),
-            lambda: instance.consume(wrong, workers=2), lambda: instance.subscribe(filter=5),  # type: ignore[arg-type]
+            lambda: instance.get(wrong),
+            lambda: instance.get(1, wrong),
+            lambda: instance.get(1, 0, wrong),
+            lambda: instance.get(wrong, client_id=1001),
+            lambda: instance.consume(wrong),
+            lambda: instance.consume(wrong, workers=2),
+            lambda: instance.subscribe(filter=5),  # type: ignore[arg-type]
             lambda: instance.stream(None).__next__(),  # type: ignore[arg-type]
-        ):  # fmt: skip
+        ):
             with pytest.raises(ConfigError):
                 call()
 
@@ -265,10 +267,13 @@ def test_a_url_that_is_none(url: str, told: str) -> None:
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize(("call", "told"), [
-    ("connect", r"within 0\.3 s: .* has not answered yet\. .*Check host, port and network"),
-    ("resolve", r"within 0\.3 s: .* has answered, and the position is still looked for\. .*start_timeout="),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("connect", r"within 0\.3 s: .* has not answered yet\. .*Check host, port and network"),
+        ("resolve", r"within 0\.3 s: .* has answered, and the position is still looked for\. .*start_timeout="),
+    ],
+)
 def test_a_start_that_takes_too_long_says_how_far_it_is(call: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = threading.Event()
     owner = FakeBinlog if call == "connect" else FakeConnection
@@ -314,10 +319,11 @@ def test_a_wrong_port_is_told_in_time_and_is_no_lost_connection(caplog: pytest.L
 @pytest.mark.parametrize(
     ("greeting", "told"),
     [
-        (b"", "a MySQL server greets first"), (b"SSH-2.0-OpenSSH_9.2\r\n", "no MySQL server: it begins with b'SSH-2'"),
+        (b"", "a MySQL server greets first"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "no MySQL server: it begins with b'SSH-2'"),
         (b"\5\0\0\0\x0b\x08\5\x1a\0", "no MySQL server: it begins with"),  # MySQL's X protocol
     ],
-)  # fmt: skip
+)
 def test_another_services_port_is_named_within_connect_timeout(greeting: bytes, told: str) -> None:
     def serve() -> None:
         accepted, _ = listener.accept()

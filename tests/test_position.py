@@ -120,12 +120,7 @@ def test_order_is_antisymmetric(one: Position, other: Position) -> None:
 
 @pytest.mark.parametrize(
     ("position", "concrete"),
-    [
-        (Position(), False),
-        (Position(timestamp=5), False),
-        (Position("bin.000001"), True),
-        (Position(gtid=f"{U1}:1"), True),
-    ],
+    [(Position(), False), (Position(timestamp=5), False), (Position("bin.000001"), True), (Position(gtid=f"{U1}:1"), True)],
 )
 def test_is_concrete(position: Position, concrete: bool) -> None:
     assert position.is_concrete is concrete
@@ -143,10 +138,18 @@ def test_gtid_becomes_canonical() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"offset": -1}, {"row": -1}, {"timestamp": 1.5}, {"server_id": "1"}, {"offset": True}, {"gtid": "x"},
-        {"offset": 1 << 63}, {"row": 1 << 63}, {"timestamp": 253_402_300_800_000}, {"server_id": 1 << 63},
+        {"offset": -1},
+        {"row": -1},
+        {"timestamp": 1.5},
+        {"server_id": "1"},
+        {"offset": True},
+        {"gtid": "x"},
+        {"offset": 1 << 63},
+        {"row": 1 << 63},
+        {"timestamp": 253_402_300_800_000},
+        {"server_id": 1 << 63},
     ],
-)  # fmt: skip
+)
 def test_impossible_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Position(**fields)
@@ -240,14 +243,31 @@ def test_text_is_canonical() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '{"v":6}', '{"v":5,"row":1,"next_gtid":5}',
-        '{"v":4,"members":[]}', '{"v":4,"members":{"a":1}}', '{"v":4,"journal":"x","members":{"a":{"v":2}}}',
+        '{"v":6}',
+        '{"v":5,"row":1,"next_gtid":5}',
+        '{"v":4,"members":[]}',
+        '{"v":4,"members":{"a":1}}',
+        '{"v":4,"journal":"x","members":{"a":{"v":2}}}',
         '{"v":4,"members":{"a":{"v":4,"members":{"b":{"v":2}}}}}',
-        "", "null", "[]", "{}", '{"v":true}', '{"v":"1"}', '{"v":1,"xb":[]}', '{"v":2,"xa":{}}',
-        '{"v":2,"xa":[["X","binlog.1"]]}', '{"v":2,"xa":[["X","binlog.1","4"]]}', '{"v":1,"offset":"4"}',
-        '{"v":1,"offset":-4}', '{"v":1,"offset":4.0}', '{"v":1,"journal":5}', '{"v":1,"gtid":"x"}', "\0\0", "[" * 99999,
+        "",
+        "null",
+        "[]",
+        "{}",
+        '{"v":true}',
+        '{"v":"1"}',
+        '{"v":1,"xb":[]}',
+        '{"v":2,"xa":{}}',
+        '{"v":2,"xa":[["X","binlog.1"]]}',
+        '{"v":2,"xa":[["X","binlog.1","4"]]}',
+        '{"v":1,"offset":"4"}',
+        '{"v":1,"offset":-4}',
+        '{"v":1,"offset":4.0}',
+        '{"v":1,"journal":5}',
+        '{"v":1,"gtid":"x"}',
+        "\0\0",
+        "[" * 99999,
     ],
-)  # fmt: skip
+)
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(CursorError) as caught:
         Position.from_text(text)
@@ -423,9 +443,18 @@ def test_a_position_that_a_decoder_makes_is_one_like_others(position: Position, 
     position = attrs.evolve(position, tail=tail, xa=(PreparedXa("X'31',X'',1", "binlog.000001", 4),))
 
     made = position_of(
-        position.journal, position.offset, position.gtid, position.row, position.timestamp, position.server_id,
-        position.source, position.xa, position.tail, position.incarnation, position.next_gtid,
-    )  # fmt: skip
+        position.journal,
+        position.offset,
+        position.gtid,
+        position.row,
+        position.timestamp,
+        position.server_id,
+        position.source,
+        position.xa,
+        position.tail,
+        position.incarnation,
+        position.next_gtid,
+    )
 
     assert made == position
     assert hash(made) == hash(position)

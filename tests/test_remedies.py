@@ -129,9 +129,19 @@ STRANGERS = "tests/parse/test_strangers.py::test_login_after_the_remedy_reads_ev
 PARTIAL = "tests/parse/test_partial_servers.py::test_"
 #: The rows of ``MEANINGS`` with the test that follows the remedy of each. Those of a lost position share one instruction.
 SERVER_ERRORS = {
-    "privilege missing": LIVE, "account locked": LIVE, "password expired": LIVE, "refused": LIVE, "account blocked": LIVE,
-    "too many connections": LIVE, "offline mode": LIVE, "TLS demanded": LIVE, "unreachable": LIVE, "plugin not loaded": LIVE,
-    "no password": LIVE, "host unknown": LIVE, "old TLS": LIVE,
+    "privilege missing": LIVE,
+    "account locked": LIVE,
+    "password expired": LIVE,
+    "refused": LIVE,
+    "account blocked": LIVE,
+    "too many connections": LIVE,
+    "offline mode": LIVE,
+    "TLS demanded": LIVE,
+    "unreachable": LIVE,
+    "plugin not loaded": LIVE,
+    "no password": LIVE,
+    "host unknown": LIVE,
+    "old TLS": LIVE,
     "clear text": "tests/parse/test_strangers.py::test_who_answers_learns_the_password_only_where_an_option_says_so",
     "host blocked": "tests/live/test_remedies.py::test_blocked_host_remedy_is_to_flush_hosts",
     "old password": LOGINS + "an_old_password_is_refused_until_the_remedy_is_followed",
@@ -140,12 +150,20 @@ SERVER_ERRORS = {
     "the server's certificate": LOGINS + "a_certificate_that_the_other_side_does_not_trust_is_named",
     "password to a stranger": LOGINS + "a_server_that_nothing_proves_gets_a_password_only_where_an_option_says_so",
     "TLS needed": LOGINS + "a_password_without_tls_needs_an_rsa_key_of_the_server",
-    "no server": STRANGERS, "answer too large": STRANGERS, "file wanted": STRANGERS, "TLS": STRANGERS,
-    "plugin not supported": STRANGERS, "old password, by its packet": STRANGERS,
+    "no server": STRANGERS,
+    "answer too large": STRANGERS,
+    "file wanted": STRANGERS,
+    "TLS": STRANGERS,
+    "plugin not supported": STRANGERS,
+    "old password, by its packet": STRANGERS,
     "no such dump": PARTIAL + "a_schema_history_needs_a_dump_by_offset",
     "only SUPER may": PARTIAL + "any_other_error_of_a_setting_lasts_until_its_remedy_is_followed",
-    "log purged": LOST, "GTIDs purged": LOST, "log reset": RESET, "GTIDs not in the log": RESET,
-    "GTIDs not in the log, by text": RESET, "beyond the end": RESET,
+    "log purged": LOST,
+    "GTIDs purged": LOST,
+    "log reset": RESET,
+    "GTIDs not in the log": RESET,
+    "GTIDs not in the log, by text": RESET,
+    "beyond the end": RESET,
     "server id twice": DUMPS + "server_id_twice_remedy_is_an_id_of_its_own",
     "log removed": DUMPS + "removed_log_remedy_is_to_put_it_back",
     "no event there": DUMPS + "no_event_there_remedy_is_the_begin_of_a_transaction",
@@ -157,25 +175,30 @@ SERVER_ERRORS = {
     "GTID transaction, gtid_mode=OFF": DUMPS + "transactions_with_gtids_remedy_is_a_permissive_mode",
     "anonymous transaction": DUMPS + "transactions_without_gtids_behind_a_gtid_set_remedy_is_journal_and_offset",
     "no log": DUMPS + "server_without_id_remedy_is_a_server_id",
-}  # fmt: skip
+}
 FAKE = "tests/instance/test_remedies.py::test_"
 PLACE = FAKE + "place_that_cannot_be_read_remedy_is_to_seek_after_it"
 #: The messages of docs/troubleshooting.md by a part of each, with the test that brings it about and follows the page.
 TROUBLESHOOTING = {
     "no start position within": FAKE + "no_start_position_remedy_is_to_subscribe_again",
-    "writes its log in": LIVE, "connections at once to": LIVE,
+    "writes its log in": LIVE,
+    "connections at once to": LIVE,
     "does not log all changes": "tests/live/test_unlogged.py::test_start_on_replica_without_log_updates_raises",
     "matches no table": FAKE + "filter_that_matches_nothing_remedy_is_what_it_suggests",
     "was stopped": FAKE + "loop_of_an_instance_that_was_stopped_goes_on_in_a_new_one",
     "hook ": FAKE + "hook_that_raises_is_left_out_or_mended",
-    "has no log": LOST, "has purged transactions": LOST,
+    "has no log": LOST,
+    "has purged transactions": LOST,
     "before offset": FAKE + "position_that_the_log_does_not_have_remedy_is_another_start",
     "the position is one of server": FAKE + "position_that_the_log_does_not_have_remedy_is_another_start",
-    "has lost what was read of its log": RESET, "has reset its log": RESET,
+    "has lost what was read of its log": RESET,
+    "has reset its log": RESET,
     "XA transaction": "tests/parse/test_xa.py::test_purged_rows_are_left_behind_where_on_lost_says_so",
     "cannot be compared": FAKE + "cursors_of_two_servers_remedy_is_to_forget_one_client",
     "IS LOST": "tests/test_remedies.py::test_lost_cursor_remedy_latest_goes_on_at_the_end",
-    "has CRC32": PLACE, "INCIDENT": PLACE, "is not supported": PLACE,
+    "has CRC32": PLACE,
+    "INCIDENT": PLACE,
+    "is not supported": PLACE,
     "takes back rows": FAKE + "rows_taken_back_after_delivery_remedy_is_to_seek_after_the_transaction",
     "are not known for its rows behind": FAKE + "unknown_columns_remedy_is_to_seek_after_the_change",
     "SELECT on it is missing": "tests/live/test_refusals.py::test_columns_that_no_source_tells_remedy_is_grant_or_filter",
@@ -190,7 +213,7 @@ TROUBLESHOOTING = {
     "cannot be used": FAKE + "cursor_files_that_cannot_be_used_remedy_is_to_restore_or_delete_both",
     "although there is a .bak": FAKE + "cursor_files_that_cannot_be_used_remedy_is_to_restore_or_delete_both",
     "what is above it is not there": "tests/ha/test_ha_faults.py::test_a_chroot_that_is_not_there",
-}  # fmt: skip
+}
 
 
 def test_every_remedy_of_a_server_error_is_followed_by_a_test() -> None:

@@ -34,9 +34,15 @@ def fake_with(count: int, begin: int = 0) -> FakeBinlog:
 
 def config(fake: Any, **options: Any) -> canal.InstanceConfig:
     return canal.InstanceConfig(
-        **{"destination": "r", "source": fake, "start": "earliest", "reconnect_backoff": (0.001, 0.01),
-           "alarm": lambda destination, text: None} | options
-    )  # fmt: skip
+        **{
+            "destination": "r",
+            "source": fake,
+            "start": "earliest",
+            "reconnect_backoff": (0.001, 0.01),
+            "alarm": lambda destination, text: None,
+        }
+        | options
+    )
 
 
 def threads(destination: str = "r") -> list[str]:
@@ -727,8 +733,13 @@ def test_what_two_instances_may_share(tmp_path: Path) -> None:
         def after(self, entries: Sequence[canal.Entry]) -> None:
             seen.append(sum(entry.row_count for entry in entries))
 
-    options: dict[str, Any] = {"standby": standby, "standby_start": "earliest", "heartbeat": canal.Heartbeat(interval=0.01),
-                               "hooks": [Counting()], "row_filter": lambda header, before, after: True}  # fmt: skip
+    options: dict[str, Any] = {
+        "standby": standby,
+        "standby_start": "earliest",
+        "heartbeat": canal.Heartbeat(interval=0.01),
+        "hooks": [Counting()],
+        "row_filter": lambda header, before, after: True,
+    }
     first, second = (canal.Instance(config(fake, destination=name, **options)) for name in ("r", "other"))
     with first, second:
         for instance in (first, second):

@@ -17,7 +17,7 @@ import canal
 from canal.parse.options import ParserKeywords
 
 ROOT = Path(__file__).resolve().parents[1]
-RIGHT = '''
+RIGHT = """
 import canal
 
 with canal.connect("mysql://canal@db/shop", tables=["orders"], meta="cursors", password="...", json="objects") as connected:
@@ -43,8 +43,8 @@ with canal.Instance(config) as instance:
         for entry in message.entries:
             for row in entry.rows:
                 print(entry.header.table, entry.event_type.name, row.before, row.after, row.key)
-'''
-WRONG = '''
+"""
+WRONG = """
 import canal
 
 source = canal.MySQLSource()
@@ -74,7 +74,7 @@ canal.parse.ParserOptions(source=source, strat="earliest")  # wrong
 canal.Heartbeat(interval="1")  # wrong
 canal.ZooKeeper(hosts=["zk1:2181"])  # wrong
 canal.ZooKeeper(hosts="zk1:2181", session_timeout="1")  # wrong
-'''
+"""
 
 
 #: What a page shows first of all.

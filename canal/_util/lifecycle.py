@@ -119,10 +119,11 @@ class Life:
                     break
             if time.monotonic() >= deadline:
                 raise StateError(
-                    "another thread stops or starts the instance, and has not ended yet", destination=self._destination,
+                    "another thread stops or starts the instance, and has not ended yet",
+                    destination=self._destination,
                     remedy="Call start() on a thread of your own, not in an alarm, a hook, a filter or a sink: the end of a run "
                     "waits for theirs.",
-                )  # fmt: skip
+                )
             time.sleep(_LOOK)
         try:
             if is_left:  # by a stop that was interrupted

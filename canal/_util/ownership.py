@@ -28,9 +28,10 @@ def claim(owner: object, destination: str, *parts: object) -> Callable[[], None]
             part, other, user = _claims.get(key, (None, owner, ""))
             if other is not owner:
                 raise StateError(
-                    f"{_shown(part)} is in use by the instance of {user!r}", destination=destination,
+                    f"{_shown(part)} is in use by the instance of {user!r}",
+                    destination=destination,
                     remedy="Give each instance an object of its own; attrs.evolve() gives a config the same ones again.",
-                )  # fmt: skip
+                )
         _claims.update(mine)
 
     def let_go() -> None:

@@ -66,9 +66,7 @@ EVENT_NAMES = {number: name for name, number in list(globals().items()) if name.
 
 HEARTBEATS = frozenset((HEARTBEAT, HEARTBEAT_V2))
 #: Events that a server makes up, or sends again: at the head of a journal and between two changes.
-HEADS = frozenset(
-    (ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, PREVIOUS_GTIDS, HEARTBEAT_V2, MARIADB_GTID_LIST, START_ENCRYPTION)
-)
+HEADS = frozenset((ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, PREVIOUS_GTIDS, HEARTBEAT_V2, MARIADB_GTID_LIST, START_ENCRYPTION))
 
 # Flags of an event's header.
 #: Of a FORMAT_DESCRIPTION: its journal is in use, or was when its server died.

@@ -15,15 +15,48 @@ import attrs
 from canal.errors import ServerError, UnsupportedError
 
 Feature = Literal[
-    "bare_integers", "cascades_logged", "checksums", "convert_by_database", "converts_by_old_column", "converts_in_place",
-    "counts_years", "explain_format", "explicit_defaults", "fractions", "full_prefixes", "full_prefixes_first",
-    "functional_keys", "generated_keys", "geomcollection", "gtids", "hash_keys", "heartbeats",
-    "hides_functional_keys", "in_place_alters", "json_checks", "keeps_key_order",
-    "label_charsets", "logs_explicit_defaults", "may_count_years", "members_apart", "read_only_transactions", "row_events",
-    "row_metadata", "row_periods", "savepoints_logged", "short_varchars", "show_binary_log_status", "show_replica_status",
-    "time_limit", "transactions_logged",
-    "unique_constraints", "virtual_values", "wide_labels", "wide_varchar_becomes_text", "wide_varchar_may_become_text",
-]  # fmt: skip
+    "bare_integers",
+    "cascades_logged",
+    "checksums",
+    "convert_by_database",
+    "converts_by_old_column",
+    "converts_in_place",
+    "counts_years",
+    "explain_format",
+    "explicit_defaults",
+    "fractions",
+    "full_prefixes",
+    "full_prefixes_first",
+    "functional_keys",
+    "generated_keys",
+    "geomcollection",
+    "gtids",
+    "hash_keys",
+    "heartbeats",
+    "hides_functional_keys",
+    "in_place_alters",
+    "json_checks",
+    "keeps_key_order",
+    "label_charsets",
+    "logs_explicit_defaults",
+    "may_count_years",
+    "members_apart",
+    "read_only_transactions",
+    "row_events",
+    "row_metadata",
+    "row_periods",
+    "savepoints_logged",
+    "short_varchars",
+    "show_binary_log_status",
+    "show_replica_status",
+    "time_limit",
+    "transactions_logged",
+    "unique_constraints",
+    "virtual_values",
+    "wide_labels",
+    "wide_varchar_becomes_text",
+    "wide_varchar_may_become_text",
+]
 
 #: The release that brought a feature, by flavor; servers of a flavor that is not named lack it.
 SINCE: Final[dict[Feature, dict[str, tuple[int, ...]]]] = {
@@ -176,10 +209,24 @@ class Asked(Protocol):
 
 
 _VARIABLES: Final = (
-    "log_bin", "server_id", "server_uuid", "server_uid", "hostname", "port", "binlog_format", "gtid_mode",
-    "binlog_checksum", "binlog_row_image", "binlog_row_metadata", "version", "version_comment", "innodb_native_foreign_keys",
-    "binlog_storage_engine", "wsrep_on", "wsrep_gtid_mode",
-)  # fmt: skip
+    "log_bin",
+    "server_id",
+    "server_uuid",
+    "server_uid",
+    "hostname",
+    "port",
+    "binlog_format",
+    "gtid_mode",
+    "binlog_checksum",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "version",
+    "version_comment",
+    "innodb_native_foreign_keys",
+    "binlog_storage_engine",
+    "wsrep_on",
+    "wsrep_gtid_mode",
+)
 #: Those that decide whether a server logs what it applies as a replica.
 OF_REPLICAS: Final = ("log_replica_updates", "log_slave_updates", "gtid_slave_pos", "gtid_binlog_state")
 
@@ -201,8 +248,7 @@ def read_server(ask: Ask, source: Asked) -> ServerFacts:
     found = {str(row[0]).lower(): str(row[1]) for row in rows}
     if found.get("log_bin", "OFF").upper() not in ("ON", "1"):
         raise ServerError(
-            f"{source.address} writes no binary log",
-            remedy="Set log_bin and a server_id in its configuration, and restart it.",
+            f"{source.address} writes no binary log", remedy="Set log_bin and a server_id in its configuration, and restart it."
         )
     if engine := found.get("binlog_storage_engine"):
         raise UnsupportedError(

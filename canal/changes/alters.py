@@ -149,9 +149,14 @@ def _after(old: TableSchema, sql: str, statement: Statement, flavor: str, charse
     columns = tuple(column.of_source for column in old.columns)
     probe.put(TableState(attrs.evolve(old, columns=columns), charset, keys=()))  # no value depends on a key
     probe.apply(
-        sql, statement.default_schema, sql_mode=statement.sql_mode, flavor=flavor, version=_NEWEST,
-        explicit_defaults=statement.explicit_defaults, statement=statement,
-    )  # fmt: skip
+        sql,
+        statement.default_schema,
+        sql_mode=statement.sql_mode,
+        flavor=flavor,
+        version=_NEWEST,
+        explicit_defaults=statement.explicit_defaults,
+        statement=statement,
+    )
     after = probe.get(old.schema, old.table)
     return None if after is None else after.schema
 

@@ -163,7 +163,7 @@ class Changes(_Sequence):
 
     def __init__(
         self, parts: Iterable[Part], decode: Decode | None = None, least: int = 0, starts: Sequence[int] | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.parts = list(parts)
         self._decode = decode
         self._least = least

@@ -21,9 +21,15 @@ from canal.schema import ColumnSchema, column_from_text
 
 #: The column type of a value that no table of the source has, such as a transform may add.
 _TYPES: Final[tuple[tuple[type, str], ...]] = (
-    (bool, "bigint"), (int, "bigint"), (float, "double"), (Decimal, "decimal(65,30)"), (datetime, "datetime(6)"),
-    (date, "date"), (timedelta, "time(6)"), (bytes, "longblob"),
-)  # fmt: skip
+    (bool, "bigint"),
+    (int, "bigint"),
+    (float, "double"),
+    (Decimal, "decimal(65,30)"),
+    (datetime, "datetime(6)"),
+    (date, "date"),
+    (timedelta, "time(6)"),
+    (bytes, "longblob"),
+)
 
 
 class Op(enum.StrEnum):
@@ -280,9 +286,12 @@ class Change:
         old, new = (_mapping(given, own) for given, own in ((before, self.before), (after, self.after)))
         table = fields.pop("table", self.table).fitting(*(row for row in (new, old) if row is not None))
         return attrs.evolve(
-            self, table=table, before=None if old is None else table.row(old), after=None if new is None else table.row(new),
+            self,
+            table=table,
+            before=None if old is None else table.row(old),
+            after=None if new is None else table.row(new),
             **fields,
-        )  # fmt: skip
+        )
 
 
 def _mapping(given: Mapping[str, Any] | None, own: Row | None) -> Mapping[str, Any] | None:

@@ -40,7 +40,8 @@ def refuse_unlogged(entry: Entry) -> None:
     what = next(filter(None, (lost(entry, *name) for name in touched(entry, lambda schema, table: True, ()))), "")
     if what:
         raise UnloggedChangeError(
-            what, position=f"{entry.transaction.journal}:{entry.offset}",
+            what,
+            position=f"{entry.transaction.journal}:{entry.offset}",
             remedy="Give statements=True: the statement then comes as a change with its text in change.sql. Do to your copy of "
             "the table what it did, or ignore it.",
-        )  # fmt: skip
+        )

@@ -75,9 +75,13 @@ def join(parts: Sequence[tuple[ArrowChanges, Sequence[int]]]) -> ArrowChanges | 
         return join_all(found).take(order)
 
     return ArrowChanges(
-        first.table, joined(one.op for one, _ in parts), joined(one.ord for one, _ in parts), pa.array(entry).take(order),
-        joined(one.after for one, _ in parts), joined(one.before_keys for one, _ in parts),
-    )  # fmt: skip
+        first.table,
+        joined(one.op for one, _ in parts),
+        joined(one.ord for one, _ in parts),
+        pa.array(entry).take(order),
+        joined(one.after for one, _ in parts),
+        joined(one.before_keys for one, _ in parts),
+    )
 
 
 def fold(changes: ArrowChanges) -> ArrowState:
@@ -187,4 +191,3 @@ def _take(table: pa.Table, rows: Any) -> pa.Table:
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
-

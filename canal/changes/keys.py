@@ -144,8 +144,11 @@ def _shortest(value: Any) -> Any:
 
 _DIGITS: Final = Context(prec=100)
 _FORMS: Final[dict[str, Callable[[Any], Any]]] = {
-    "decimal": _shortest, "timestamp": _instant, "float": _positive_zero, "double": _positive_zero,
-}  # fmt: skip
+    "decimal": _shortest,
+    "timestamp": _instant,
+    "float": _positive_zero,
+    "double": _positive_zero,
+}
 
 
 def _text(value: Any) -> Hashable:
@@ -172,6 +175,4 @@ def _text_group(value: Any) -> Hashable:
 
 _PLAIN: Final = re.compile("[ -_a-}]*")
 _PARTS: Final = re.compile(r"\d+|[a-z]+")
-_FOLDED: Final = {
-    **{code: None for code in range(0x20, 0x7F) if not chr(code).isalnum()}, **str.maketrans("jyvwn", "iiuum", "h"),
-}  # fmt: skip
+_FOLDED: Final = {**{code: None for code in range(0x20, 0x7F) if not chr(code).isalnum()}, **str.maketrans("jyvwn", "iiuum", "h")}

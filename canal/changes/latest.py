@@ -171,9 +171,12 @@ def together(errors: Sequence[UnfitChangeError]) -> UnfitChangeError:
         return first
     reasons = {id(change): (change, error.message) for error in errors for change in error.changes}
     return UnfitChangeError(
-        first.message, position=first.position, remedy=first.remedy, changes=tuple([one for one, _ in reasons.values()]),
+        first.message,
+        position=first.position,
+        remedy=first.remedy,
+        changes=tuple([one for one, _ in reasons.values()]),
         reasons=tuple([reason for _, reason in reasons.values()]),
-    )  # fmt: skip
+    )
 
 
 def _union(tables: Sequence[Table]) -> Table:
@@ -201,7 +204,7 @@ def _filled(row: Values, other: Values) -> Values:
 class _Fold:
     def __init__(
         self, table: Table, changes: Sequence[Change], tables: Sequence[Table], not_carried: Any, unfit: list[UnfitChangeError]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._table = table
         self._changes = changes
         self._state = _Rows()
@@ -214,9 +217,8 @@ class _Fold:
         self._forms = [(table.names.index(name), form) for name, form in zip(table.keys, self._keys.forms) if form is not None]
         #: Of each table with other columns: the number in its rows of each column, -1 where it has none.
         self._numbers: dict[Table, list[int]] = {
-            one: [one.names.find(name) for name in table.names.names]
-            for one in tables if one.names.names != table.names.names
-        }  # fmt: skip
+            one: [one.names.find(name) for name in table.names.names] for one in tables if one.names.names != table.names.names
+        }
 
     def fold(self, read: Read) -> _Rows:
         if wanted := self._partial_keys():
@@ -293,9 +295,10 @@ class _Fold:
         for column, old, new in columns:
             if new is ABSENT and old is not ABSENT and column.of_source.base_type == "json" and column.unmasked is not None:
                 raise self._unfit(
-                    change, f"of the JSON in {change.table.source}.{column.name}, which is masked, only a change was logged",
+                    change,
+                    f"of the JSON in {change.table.source}.{column.name}, which is masked, only a change was logged",
                     "Unset binlog_row_value_options=PARTIAL_JSON at the source.",
-                )  # fmt: skip
+                )
         others = {*change.table.keys, *change.table.computed}
         is_whole = any(old is not ABSENT for column, old, _ in columns if column.name not in others)
         lacking = [
@@ -321,19 +324,21 @@ class _Fold:
     def _key(self, change: Change, row: Row) -> Key:
         if not change.table.keys:
             raise self._unfit(
-                change, f"{change.table.source} has no primary key: its rows cannot be told apart in the target",
+                change,
+                f"{change.table.source} has no primary key: its rows cannot be told apart in the target",
                 "Name columns that tell them apart by canal.Rule(keys=…), or let a log of changes be the target. "
                 "Where a rule made the row, it must have the columns of the key.",
-            )  # fmt: skip
+            )
         key = change.key_of(row)
         return self._checked(change, self._keys.written(key) if self._forms else key)
 
     def _checked(self, change: Change, key: Key) -> Key:
         if None in key or ABSENT in key:
             raise self._unfit(
-                change, f"a column of the key of {change.table.source} is NULL or not in the row image",
+                change,
+                f"a column of the key of {change.table.source} is NULL or not in the row image",
                 "Give keys that are the table's primary key.",
-            )  # fmt: skip
+            )
         return key
 
     def _row(self, change: Change, row: Row) -> Values:
@@ -359,14 +364,16 @@ class _Fold:
                 raise self._unlogged(change, [column.name])
             what = "an insert does not hold" if change.before is None else "a row that the target does not have lacks"
             raise self._unfit(
-                change, f"{what} the column {column.name} of {change.table.source}, whose value is not logged",
+                change,
+                f"{what} the column {column.name} of {change.table.source}, whose value is not logged",
                 "Set binlog_row_image=FULL at the source.",
-            )  # fmt: skip
+            )
         if self._documents and (name := next((name for name, at in self._documents if isinstance(row[at], PartialJson)), "")):
             raise self._unfit(
-                change, f"of the JSON in {change.table.source}.{name} only the change is known, not the value",
+                change,
+                f"of the JSON in {change.table.source}.{name} only the change is known, not the value",
                 "Unset binlog_row_value_options=PARTIAL_JSON at the source.",
-            )  # fmt: skip
+            )
         return row
 
     def _missing(self, change: Change, row: Values) -> list[int]:
@@ -376,9 +383,10 @@ class _Fold:
 
     def _unlogged(self, change: Change, names: Sequence[str]) -> UnfitChangeError:
         return self._unfit(
-            change, f"the server does not log the generated column {names[0]} of {change.table.source} with each change",
+            change,
+            f"the server does not log the generated column {names[0]} of {change.table.source} with each change",
             f"Leave it out: canal.Rule(fields=…) without {', '.join(names)}.",
-        )  # fmt: skip
+        )
 
     @staticmethod
     def _unfit(change: Change, what: str, remedy: str) -> UnfitChangeError:

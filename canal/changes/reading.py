@@ -40,9 +40,13 @@ class Reader:
     """
 
     def __init__(
-        self, *, is_log: bool = False, accepts: Callable[[str, str], bool] = lambda schema, table: True,
-        acknowledged: Collection[str] = (), json_text: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        is_log: bool = False,
+        accepts: Callable[[str, str], bool] = lambda schema, table: True,
+        acknowledged: Collection[str] = (),
+        json_text: bool = True,
+    ) -> None:
         self._json_text = json_text
         self._is_log = is_log
         self._accepts = accepts
@@ -112,26 +116,28 @@ class Reader:
         origin, op = _origin(entry), op_of(entry.event_type)
         return [Change(table, op, row.before, row.after, origin, n) for n, row in zip(row_numbers(entry), rows)]
 
-    def _table(
-        self, entry: Entry, schema: TableSchema, names: Sequence[str], found: tuple[TableSchema, Table] | None
-    ) -> Table:
+    def _table(self, entry: Entry, schema: TableSchema, names: Sequence[str], found: tuple[TableSchema, Table] | None) -> Table:
         """A table that was not known, or had other columns."""
         name = schema.schema, schema.table
         other = self._joined.get(schema.name, name)
         if other != name and not self._is_log:
             raise ConfigError(
-                f"the tables {other} and {name} are both called {schema.name}", position=_position(entry),
+                f"the tables {other} and {name} are both called {schema.name}",
+                position=_position(entry),
                 remedy="Give each a pipe of its own, with a filter and a target of its own: a target cannot tell them apart.",
-            )  # fmt: skip
+            )
         self._joined[schema.name] = name
         if found is not None and not self._is_log and (changed := changed_values(found[0].columns, schema.columns)):
             self._refuse(altered(schema.name, changed), _position(entry))
         columns = {column.name: column for column in schema.columns}
         keys = tuple(column.name for column in schema.keys)  # without one of them, which a field filter took, none are left
         table = Table(
-            schema.name, schema.name, tuple(columns[one] for one in names), keys if set(keys) <= set(names) else (),
+            schema.name,
+            schema.name,
+            tuple(columns[one] for one in names),
+            keys if set(keys) <= set(names) else (),
             database=schema.schema,
-        )  # fmt: skip
+        )
         if not schema.name.islower():  # a statement that emptied it may have called it otherwise
             self._forget(name, only_empty=True)
         self._set(name, (schema, table))
@@ -257,7 +263,15 @@ def _origin(entry: Entry) -> Origin:
     header, transaction = entry.header, entry.transaction
     gtid = header.gtid
     return Origin(
-        gtid or f"{transaction.journal}:{transaction.offset}", _position(entry), header.execute_time, gtid, entry.server_id,
-        transaction.thread_id, transaction.xid, entry.first_row, transaction.row_count if transaction.end else 0, entry.is_ddl,
+        gtid or f"{transaction.journal}:{transaction.offset}",
+        _position(entry),
+        header.execute_time,
+        gtid,
+        entry.server_id,
+        transaction.thread_id,
+        transaction.xid,
+        entry.first_row,
+        transaction.row_count if transaction.end else 0,
+        entry.is_ddl,
         entry,
-    )  # fmt: skip
+    )

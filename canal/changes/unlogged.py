@@ -34,9 +34,7 @@ def text_of(entry: Entry) -> str:
     return statement_of(entry).withheld or entry.sql or ""
 
 
-def touched(
-    entry: Entry, accepts: Callable[[str, str], bool], known: Collection[TableSchema]
-) -> list[tuple[str, str]]:
+def touched(entry: Entry, accepts: Callable[[str, str], bool], known: Collection[TableSchema]) -> list[tuple[str, str]]:
     """Tables of the stream that a statement names, or may be about without a name."""
     statement = statement_of(entry)
     named = dict.fromkeys((*statement.tables, *(one for pair in statement.renames for one in pair)))
@@ -210,6 +208,6 @@ def _drops_primary_key(entry: Entry) -> bool:
     return False
 
 
-_NO_COLUMNS: Final = frozenset((
-    "INDEX", "KEY", "CONSTRAINT", "FOREIGN", "PRIMARY", "CHECK", "PARTITION", "PERIOD", "SYSTEM", "DEFAULT",
-))  # fmt: skip
+_NO_COLUMNS: Final = frozenset(
+    ("INDEX", "KEY", "CONSTRAINT", "FOREIGN", "PRIMARY", "CHECK", "PARTITION", "PERIOD", "SYSTEM", "DEFAULT")
+)

@@ -79,18 +79,24 @@ def _release(options: argparse.Namespace) -> int:
 
 def _document(one: overview.DestinationOverview, now: float) -> dict[str, Any]:
     return {
-        "destination": one.name, "owner": one.owner or None, "active": one.active,
-        "since": _moment(one.since) if one.owner else None, "epoch": one.epoch, "members": list(one.members),
+        "destination": one.name,
+        "owner": one.owner or None,
+        "active": one.active,
+        "since": _moment(one.since) if one.owner else None,
+        "epoch": one.epoch,
+        "members": list(one.members),
         "clients": [
             {
-                "id": client.id, "filter": client.filter,
+                "id": client.id,
+                "filter": client.filter,
                 "cursor": json.loads(client.cursor.to_text()) if client.cursor else None,
-                "acked": _moment(client.acked) if client.acked else None, "behind_at_most_s": client.behind(now),
+                "acked": _moment(client.acked) if client.acked else None,
+                "behind_at_most_s": client.behind(now),
             }
             for client in one.clients
         ],
         "damaged": list(one.damaged),
-    }  # fmt: skip
+    }
 
 
 def _lines(one: overview.DestinationOverview, now: float) -> Iterator[str]:

@@ -43,10 +43,11 @@ def options(commands: Any) -> None:
     )
     run.add_argument("path", help="a directory with canal.properties or TOML files, or one of them")
     run.add_argument(
-        "--handler", metavar="MODULE:FUNCTION",
+        "--handler",
+        metavar="MODULE:FUNCTION",
         help="called with (destination, message), which is acked when it returns; without it, and without a pipe, changes are "
         "printed as canal-json",
-    )  # fmt: skip
+    )
     run.add_argument("--interval", type=float, metavar="SECONDS", help="between two looks at the files")
     run.add_argument("--check", action="store_true", help="only tell whether it can be used, and which keys have no meaning")
     run.add_argument("--verbose", action="store_true", help="log what the library does")

@@ -37,16 +37,19 @@ def options(commands: Any) -> None:
     )
     tail.add_argument("source", help="mysql://user[:password]@host[:port]/[?ssl_mode=…], a binlog file, or a directory")
     tail.add_argument(
-        "--schema", metavar="FILE_OR_URL",
+        "--schema",
+        metavar="FILE_OR_URL",
         help="of files that do not name their columns: a file of CREATE TABLE statements, or mysql://… to ask",
-    )  # fmt: skip
+    )
     tail.add_argument(
         "--lower-case-table-names", type=int, choices=(0, 1, 2), help="the setting of the server that wrote the files"
     )
     tail.add_argument(
-        "--unknown-columns", choices=("positions", "error", "leave_out"), default="positions",
+        "--unknown-columns",
+        choices=("positions", "error", "leave_out"),
+        default="positions",
         help="of tables whose columns nobody knows: @1, @2 and so on (default), an error, or none of their rows",
-    )  # fmt: skip
+    )
     tail.add_argument("--filter", default="", help=r"tables to show, in canal's syntax, such as 'shop\..*'")
     tail.add_argument("--black-filter", default="", help="tables not to show")
     tail.add_argument(
@@ -77,9 +80,14 @@ def _tail(options: argparse.Namespace) -> int:
     start = _start(options.start or ("latest" if live else "earliest"))
     filter = options.filter or (_database(options.source) if live else "")
     config = canal.InstanceConfig(
-        destination="tail", source=source, filter=filter, black_filter=options.black_filter, start=start,
-        alarm=_alarm, unknown_columns=options.unknown_columns,
-    )  # fmt: skip
+        destination="tail",
+        source=source,
+        filter=filter,
+        black_filter=options.black_filter,
+        start=start,
+        alarm=_alarm,
+        unknown_columns=options.unknown_columns,
+    )
     if live:
         for name in ("schema", "lower_case_table_names"):
             if getattr(options, name) is not None:

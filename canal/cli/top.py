@@ -114,11 +114,18 @@ def page_rows(found: dict[str, Any], rates: Rates) -> list[tuple[str, ...]]:
         head = (one["destination"], state)
         for client in one["clients"]:
             latency = client["latency"]
-            rows.append((
-                *head, str(client["client_id"]), _position(client["acked"]), _seconds(client["lag"]["seconds"]),
-                "" if client["unacked_entries"] is None else str(client["unacked_entries"]),
-                _seconds(latency["p99"], 3) if latency else "", utc(client["complete_to"]) if client["complete_to"] else "", rate,
-            ))  # fmt: skip
+            rows.append(
+                (
+                    *head,
+                    str(client["client_id"]),
+                    _position(client["acked"]),
+                    _seconds(client["lag"]["seconds"]),
+                    "" if client["unacked_entries"] is None else str(client["unacked_entries"]),
+                    _seconds(latency["p99"], 3) if latency else "",
+                    utc(client["complete_to"]) if client["complete_to"] else "",
+                    rate,
+                )
+            )
             head, rate = ("", ""), ""
         if not one["clients"]:
             rows.append((*head, "", "", _seconds(one["lag"]["seconds"]), "", "", "", rate))
@@ -148,9 +155,7 @@ def _seconds(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{value:.{digits}f} s"
 
 
-def show(
-    look: Callable[[], tuple[list[tuple[str, ...]], list[str]]], interval: float, once: bool
-) -> int:
+def show(look: Callable[[], tuple[list[tuple[str, ...]], list[str]]], interval: float, once: bool) -> int:
     """Look again and again, and show the rows and the problems; gives the exit status of the last look.
 
     Raises:

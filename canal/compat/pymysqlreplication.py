@@ -83,10 +83,20 @@ class UpdateRowsEvent(RowsEvent):
 
 _ROWS = {EventType.INSERT: WriteRowsEvent, EventType.UPDATE: UpdateRowsEvent, EventType.DELETE: DeleteRowsEvent}
 #: Options of BinLogStreamReader that need no counterpart.
-_NEEDLESS = frozenset((
-    "ctl_connection_settings", "resume_stream", "filter_non_implemented_events", "report_slave", "slave_uuid", "is_mariadb",
-    "annotate_rows_event", "verify_checksum", "enable_logging", "use_column_name_cache",
-))  # fmt: skip
+_NEEDLESS = frozenset(
+    (
+        "ctl_connection_settings",
+        "resume_stream",
+        "filter_non_implemented_events",
+        "report_slave",
+        "slave_uuid",
+        "is_mariadb",
+        "annotate_rows_event",
+        "verify_checksum",
+        "enable_logging",
+        "use_column_name_cache",
+    )
+)
 
 
 class BinLogStreamReader:
@@ -106,13 +116,23 @@ class BinLogStreamReader:
     """
 
     def __init__(
-        self, connection_settings: Mapping[str, Any] | Source, server_id: int | None = None, *, blocking: bool = False,
-        only_events: Collection[type[BinLogEvent]] | None = None, ignored_events: Collection[type[BinLogEvent]] = (),
-        log_file: str | None = None, log_pos: int | None = None, auto_position: str | None = None,
-        skip_to_timestamp: float | None = None, only_schemas: Sequence[str] | None = None,
-        ignored_schemas: Sequence[str] | None = None, only_tables: Sequence[str] | None = None,
-        ignored_tables: Sequence[str] | None = None, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        connection_settings: Mapping[str, Any] | Source,
+        server_id: int | None = None,
+        *,
+        blocking: bool = False,
+        only_events: Collection[type[BinLogEvent]] | None = None,
+        ignored_events: Collection[type[BinLogEvent]] = (),
+        log_file: str | None = None,
+        log_pos: int | None = None,
+        auto_position: str | None = None,
+        skip_to_timestamp: float | None = None,
+        only_schemas: Sequence[str] | None = None,
+        ignored_schemas: Sequence[str] | None = None,
+        only_tables: Sequence[str] | None = None,
+        ignored_tables: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
         if not blocking:
             raise ConfigError("blocking=False is not supported", remedy="Give blocking=True, and leave the loop where you like.")
         wrong = sorted(name for name, value in options.items() if value and name not in _NEEDLESS)
@@ -126,9 +146,12 @@ class BinLogStreamReader:
         elif skip_to_timestamp:
             start = Position(timestamp=int(skip_to_timestamp * 1000))
         config = InstanceConfig(
-            destination="reader", source=_source(connection_settings, server_id), start=start,
-            filter=_names(only_schemas, only_tables), black_filter=_dropped(ignored_schemas, ignored_tables),
-        )  # fmt: skip
+            destination="reader",
+            source=_source(connection_settings, server_id),
+            start=start,
+            filter=_names(only_schemas, only_tables),
+            black_filter=_dropped(ignored_schemas, ignored_tables),
+        )
         self._wanted = None if only_events is None else tuple(only_events)
         self._ignored = tuple(ignored_events)
         self._instance = Instance(config).start()

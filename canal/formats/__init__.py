@@ -37,8 +37,10 @@ _ENCODERS: Final = {
     "maxwell-json": ("maxwell_json", "MaxwellJson"),
 }
 _HOMES: Final = {name: module for module, name in _ENCODERS.values()} | {
-    "Encoded": "encoder", "Encoder": "encoder", "SchemaRegistry": "avro",
-}  # fmt: skip
+    "Encoded": "encoder",
+    "Encoder": "encoder",
+    "SchemaRegistry": "avro",
+}
 #: Names of formats that are text.
 TEXTS: Final = ("canal-json", "debezium-json", "maxwell-json")
 

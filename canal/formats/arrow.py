@@ -37,23 +37,53 @@ def long_array(values: Sequence[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(array("q", values))], 0)
 
 
-_INTEGERS = {codes.TINY: (pa.int8(), pa.uint8()), codes.SHORT: (pa.int16(), pa.uint16()), codes.INT24: (pa.int32(), pa.uint32()),
-             codes.LONG: (pa.int32(), pa.uint32()), codes.LONGLONG: (pa.int64(), pa.uint64())}  # fmt: skip
+_INTEGERS = {
+    codes.TINY: (pa.int8(), pa.uint8()),
+    codes.SHORT: (pa.int16(), pa.uint16()),
+    codes.INT24: (pa.int32(), pa.uint32()),
+    codes.LONG: (pa.int32(), pa.uint32()),
+    codes.LONGLONG: (pa.int64(), pa.uint64()),
+}
 #: Names of the numbers in ``Changes.op``.
 _OPERATIONS = [b"insert", b"update_preimage", b"update_postimage", b"delete"]
 #: The Arrow type that the kernel lays each kind of value out as.
 _LAYOUTS = {
-    native.I8: pa.int8(), native.U8: pa.uint8(), native.I16: pa.int16(), native.U16: pa.uint16(), native.I24: pa.int32(),
-    native.U24: pa.uint32(), native.I32: pa.int32(), native.U32: pa.uint32(), native.I64: pa.int64(),
-    native.U64: pa.uint64(), native.FLOAT: pa.float32(), native.DOUBLE: pa.float64(), native.YEAR: pa.int16(),
-    native.DATE: pa.date32(), native.DATETIME: pa.timestamp("us"), native.TIME: pa.duration("us"), native.BIT: pa.uint64(),
-    native.NUMBER: pa.uint64(), native.BYTES: pa.binary(), native.PADDED: pa.binary(),
+    native.I8: pa.int8(),
+    native.U8: pa.uint8(),
+    native.I16: pa.int16(),
+    native.U16: pa.uint16(),
+    native.I24: pa.int32(),
+    native.U24: pa.uint32(),
+    native.I32: pa.int32(),
+    native.U32: pa.uint32(),
+    native.I64: pa.int64(),
+    native.U64: pa.uint64(),
+    native.FLOAT: pa.float32(),
+    native.DOUBLE: pa.float64(),
+    native.YEAR: pa.int16(),
+    native.DATE: pa.date32(),
+    native.DATETIME: pa.timestamp("us"),
+    native.TIME: pa.duration("us"),
+    native.BIT: pa.uint64(),
+    native.NUMBER: pa.uint64(),
+    native.BYTES: pa.binary(),
+    native.PADDED: pa.binary(),
     **dict.fromkeys(
-        (native.UTF8, native.ASCII, native.CODEC, native.ENUM, native.SET, native.JSON, native.UUID, native.INET4, native.INET6,
-         native.MASKED),
+        (
+            native.UTF8,
+            native.ASCII,
+            native.CODEC,
+            native.ENUM,
+            native.SET,
+            native.JSON,
+            native.UUID,
+            native.INET4,
+            native.INET6,
+            native.MASKED,
+        ),
         pa.string(),
     ),
-}  # fmt: skip
+}
 _ABSENT = pa.list_(pa.string())
 _EXACT = pa.map_(pa.string(), pa.string())
 _HEAD = {"_op": pa.string(), "_txn": pa.string(), "_ord": pa.int64()}
@@ -269,8 +299,10 @@ def _layout(kind: int, param: int, extra: Any, wanted: pa.DataType) -> pa.DataTy
 
 def _side(images: columnar.Images, shape: _Shape) -> list[_Part]:
     """The columns, ``absent`` and ``exact`` of the rows of one side."""
-    parts = [column.part() if column.objects is None else pa.array(column.objects, kind)
-             for column, kind in zip(images.columns, shape.kinds)]  # fmt: skip
+    parts = [
+        column.part() if column.objects is None else pa.array(column.objects, kind)
+        for column, kind in zip(images.columns, shape.kinds)
+    ]
     sets: Sequence[tuple[int, ...]] = images.absent
     if len(sets) == 1:
         absent = _nulls(images.rows, _ABSENT)
@@ -375,8 +407,10 @@ def _batch(entries: list[Entry]) -> pa.RecordBatch:
         _check_names(*(entry.transaction.journal for entry in entries))
         raise
     parts = [
-        _part(*columnar.repeated(_OPERATIONS, found.op, 1)), _part(*columnar.repeated(names, found.entry, 4)), _part(found.order),
+        _part(*columnar.repeated(_OPERATIONS, found.op, 1)),
+        _part(*columnar.repeated(names, found.entry, 4)),
+        _part(found.order),
         *_side(found.images, shape),
-    ]  # fmt: skip
+    ]
     made = _record_batch(found.images.rows, parts, shape.batch.with_metadata(named))
     return made if found.kept is None else made.take(pa.array(found.kept, pa.int64()))

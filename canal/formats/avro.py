@@ -53,9 +53,10 @@ class SchemaRegistry:
         parts = urllib.parse.urlsplit(self.url)
         address = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/subjects/")
         request = urllib.request.Request(
-            f"{address.geturl()}{urllib.parse.quote(subject, safe='')}/versions", json.dumps({"schema": schema}).encode(),
+            f"{address.geturl()}{urllib.parse.quote(subject, safe='')}/versions",
+            json.dumps({"schema": schema}).encode(),
             {"Content-Type": "application/vnd.schemaregistry.v1+json"},
-        )  # fmt: skip
+        )
         if parts.username is not None:
             login = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
             request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
@@ -106,8 +107,9 @@ class DebeziumAvro(DebeziumEvents):
             headers = ((name, json.dumps(key, default=lambda value: base64.b64encode(value).decode()).encode()),)
         return Encoded(
             None if shape.key is None or event.key is None else self._bytes(f"{shape.topic}-key", shape.key, event.key),
-            None if event.value is None else self._bytes(f"{shape.topic}-value", shape.value, event.value), headers,
-        )  # fmt: skip
+            None if event.value is None else self._bytes(f"{shape.topic}-value", shape.value, event.value),
+            headers,
+        )
 
     def _bytes(self, subject: str, schema: Schema, value: Mapping[str, Any]) -> bytes:
         import fastavro

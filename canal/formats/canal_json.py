@@ -48,9 +48,17 @@ def flat_message(entry: Entry, *, batch_id: int, now: int) -> dict[str, Any]:
     header, change = entry.header, entry.row_change
     rows = [] if change.is_ddl or entry.event_type.name not in _ROWS else change.row_datas
     return _document(
-        entry.event_type.name, rows, database=header.schema, table=header.table, es=header.execute_time, gtid=header.gtid,
-        id=batch_id, isDdl=change.is_ddl, sql=change.sql, ts=now,
-    )  # fmt: skip
+        entry.event_type.name,
+        rows,
+        database=header.schema,
+        table=header.table,
+        es=header.execute_time,
+        gtid=header.gtid,
+        id=batch_id,
+        isDdl=change.is_ddl,
+        sql=change.sql,
+        ts=now,
+    )
 
 
 @attrs.frozen
@@ -73,9 +81,17 @@ class CanalJson(TextEncoder):
             rows = [RowData(*canal_columns(change.table.columns, before, after))]
         op = Op.INSERT if change.op is Op.READ else change.op  # canal's readers know no other type of a new row
         document = _document(
-            op.name, rows, database=database, table=table, es=change.origin.ts, gtid=change.origin.gtid, id=-1,
-            isDdl=change.origin.is_ddl, sql=change.sql, ts=self.clock() // 1_000_000,
-        )  # fmt: skip
+            op.name,
+            rows,
+            database=database,
+            table=table,
+            es=change.origin.ts,
+            gtid=change.origin.gtid,
+            id=-1,
+            isDdl=change.origin.is_ddl,
+            sql=change.sql,
+            ts=self.clock() // 1_000_000,
+        )
         key = {name: document["data"][0].get(name) for name in change.table.keys} if rows and change.table.keys else None
         return (Encoded(None if key is None else dumps(key).encode(), dumps(document).encode()),)
 
@@ -94,9 +110,13 @@ def _document(name: str, rows: Sequence[RowData], **members: Any) -> dict[str, A
         if name == "UPDATE":
             old.append(_old_values(row))
     members |= {
-        "data": data or None, "mysqlType": mysql_type or None, "old": old or None, "pkNames": _key_names(rows, name),
-        "sqlType": sql_type or None, "type": name,
-    }  # fmt: skip
+        "data": data or None,
+        "mysqlType": mysql_type or None,
+        "old": old or None,
+        "pkNames": _key_names(rows, name),
+        "sqlType": sql_type or None,
+        "type": name,
+    }
     return {name: members[name] for name in sorted(members)}
 
 

@@ -44,11 +44,16 @@ def document(change: Change) -> dict[str, Any]:
     before, after = _row(change.before, old, partial), _row(change.after, new, partial)
     row = after if after is not None else before
     found: dict[str, Any] = {
-        "id": change.id, "op": change.op.name, "table": change.table.name,
+        "id": change.id,
+        "op": change.op.name,
+        "table": change.table.name,
         "key": {name: row[name] for name in change.table.keys if name in row} if row is not None else None,
-        "before": before, "after": after, "ts": change.origin.ts, "transaction": change.origin.transaction,
+        "before": before,
+        "after": after,
+        "ts": change.origin.ts,
+        "transaction": change.origin.transaction,
         "position": change.origin.position,
-    }  # fmt: skip
+    }
     if change.sql or old or new or partial or change.error:
         found |= _more(change, old, new, partial)
     return found
@@ -59,9 +64,13 @@ def _more(change: Change, old: dict[str, None], new: dict[str, None], partial: d
     only_old = [name for name in old if name not in new and _is_text(change.after, name)]
     only_new = [name for name in new if name not in old and _is_text(change.before, name)]
     more = {
-        "sql": change.sql, "base64": [name for name in old | new if name not in (*only_old, *only_new)],
-        "base64_before": only_old, "base64_after": only_new, "partial": partial, "error": change.error,
-    }  # fmt: skip
+        "sql": change.sql,
+        "base64": [name for name in old | new if name not in (*only_old, *only_new)],
+        "base64_before": only_old,
+        "base64_after": only_new,
+        "partial": partial,
+        "error": change.error,
+    }
     return {name: value for name, value in more.items() if value}
 
 
@@ -102,9 +111,7 @@ def _row(row: Row | None, binary: dict[str, None], partial: dict[str, str]) -> d
     return None if row is None else _members(row.keys(), row.values(), binary, partial)
 
 
-def _members(
-    names: Iterable[str], values: Iterable[Any], binary: dict[str, None], partial: dict[str, str]
-) -> dict[str, Any]:
+def _members(names: Iterable[str], values: Iterable[Any], binary: dict[str, None], partial: dict[str, str]) -> dict[str, Any]:
     found = {}
     for name, value in zip(names, values):
         kind = type(value)
@@ -146,9 +153,7 @@ def _texts(row: Row | None, binary: dict[str, None], partial: dict[str, str]) ->
     return None if row is None else _pieces(row.keys(), row.values(), binary, partial)
 
 
-def _pieces(
-    names: Iterable[str], values: Iterable[Any], binary: dict[str, None], partial: dict[str, str]
-) -> dict[str, str]:
+def _pieces(names: Iterable[str], values: Iterable[Any], binary: dict[str, None], partial: dict[str, str]) -> dict[str, str]:
     """The members as texts, by their names."""
     found = {}
     for name, value in zip(names, values):

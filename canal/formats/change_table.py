@@ -30,9 +30,12 @@ _NAMES: Final = pa.list_(pa.field("element", pa.string()))
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 #: The first columns of every stream.
 HEAD: Final = (
-    pa.field("_op", pa.string()), pa.field("_txn", pa.int64()), pa.field("_ord", pa.int64()),
-    pa.field("_ts", pa.timestamp("us", "UTC")), pa.field("_gtid", pa.string()),
-)  # fmt: skip
+    pa.field("_op", pa.string()),
+    pa.field("_txn", pa.int64()),
+    pa.field("_ord", pa.int64()),
+    pa.field("_ts", pa.timestamp("us", "UTC")),
+    pa.field("_gtid", pa.string()),
+)
 _OPERATIONS: Final = text_array(["I", "U", "U", "D"])
 #: Of each operation, whether there is no image from before it: a bit for each, unset for the third.
 _IS_WITHOUT_BEFORE: Final = pa.Array.from_buffers(pa.bool_(), 4, [None, pa.py_buffer(b"\x0b")], 0)
@@ -51,8 +54,10 @@ def pack_txn(epoch: int, journal: str, offset: int) -> int:
     """
     number = journal_key(journal)[1]
     for value, bits, what in (
-        (epoch, _EPOCH_BITS, "epoch"), (number, _NUMBER_BITS, "number of the journal"), (offset, _OFFSET_BITS, "offset"),
-    ):  # fmt: skip
+        (epoch, _EPOCH_BITS, "epoch"),
+        (number, _NUMBER_BITS, "number of the journal"),
+        (offset, _OFFSET_BITS, "offset"),
+    ):
         if not 0 <= value < 1 << bits:
             raise UnsupportedError(
                 f"the order of transactions cannot be told in 64 bits: the {what} is {value}, not 0 to {(1 << bits) - 1}",
@@ -200,11 +205,12 @@ class Shape:
         """Rows that a snapshot read: ``columns`` are of the types of ``Shape.columns``; ``ts_us`` is when they were read."""
         count = len(columns[0])
         head = [
-            pa.repeat(pa.scalar("r"), count), pa.repeat(pa.scalar(txn, pa.int64()), count),
+            pa.repeat(pa.scalar("r"), count),
+            pa.repeat(pa.scalar(txn, pa.int64()), count),
             pa.repeat(pa.scalar(SNAPSHOT_ORD, pa.int64()), count),
             pa.repeat(pa.scalar(ts_us, pa.int64()), count).cast(pa.timestamp("us", "UTC")),
             pa.repeat(pa.scalar(gtid), count),
-        ]  # fmt: skip
+        ]
         tail = [absent.cast(_NAMES), exact, pa.nulls(count, _TEXTS)][: len(self._tail)]
         return pa.RecordBatch.from_arrays([*head, *columns, pa.nulls(count, self._before), *tail], schema=self.arrow)
 

@@ -52,21 +52,46 @@ CLOB = 2005
 
 #: Integer types: JDBC code signed, unsigned (the next that holds all its values).
 _INTEGERS = {
-    codes.TINY: (TINYINT, SMALLINT), codes.SHORT: (SMALLINT, INTEGER), codes.INT24: (INTEGER, INTEGER),
-    codes.LONG: (INTEGER, BIGINT), codes.LONGLONG: (BIGINT, DECIMAL),
-}  # fmt: skip
+    codes.TINY: (TINYINT, SMALLINT),
+    codes.SHORT: (SMALLINT, INTEGER),
+    codes.INT24: (INTEGER, INTEGER),
+    codes.LONG: (INTEGER, BIGINT),
+    codes.LONGLONG: (BIGINT, DECIMAL),
+}
 _SIGNED_BITS = {codes.TINY: 7, codes.SHORT: 15, codes.INT24: 23, codes.LONG: 31, codes.LONGLONG: 63}
 _PLAIN = {
-    codes.FLOAT: REAL, codes.DOUBLE: DOUBLE, codes.DECIMAL: DECIMAL, codes.NEWDECIMAL: DECIMAL, codes.BIT: BIT,
-    codes.YEAR: VARCHAR, codes.DATE: DATE, codes.NEWDATE: DATE, codes.TIME: TIME, codes.TIME2: TIME,
-    codes.DATETIME: TIMESTAMP, codes.DATETIME2: TIMESTAMP, codes.TIMESTAMP: TIMESTAMP, codes.TIMESTAMP2: TIMESTAMP,
-    codes.JSON: VARCHAR, codes.ENUM: INTEGER, codes.SET: BIT, codes.GEOMETRY: BLOB, codes.VECTOR: BLOB,
-}  # fmt: skip
+    codes.FLOAT: REAL,
+    codes.DOUBLE: DOUBLE,
+    codes.DECIMAL: DECIMAL,
+    codes.NEWDECIMAL: DECIMAL,
+    codes.BIT: BIT,
+    codes.YEAR: VARCHAR,
+    codes.DATE: DATE,
+    codes.NEWDATE: DATE,
+    codes.TIME: TIME,
+    codes.TIME2: TIME,
+    codes.DATETIME: TIMESTAMP,
+    codes.DATETIME2: TIMESTAMP,
+    codes.TIMESTAMP: TIMESTAMP,
+    codes.TIMESTAMP2: TIMESTAMP,
+    codes.JSON: VARCHAR,
+    codes.ENUM: INTEGER,
+    codes.SET: BIT,
+    codes.GEOMETRY: BLOB,
+    codes.VECTOR: BLOB,
+}
 #: Types that hold text or bytes: JDBC code of the text.
 _STRINGS = {
-    codes.STRING: CHAR, codes.VARCHAR: VARCHAR, codes.VAR_STRING: VARCHAR, codes.VARCHAR_COMPRESSED: VARCHAR,
-    codes.TINY_BLOB: CLOB, codes.MEDIUM_BLOB: CLOB, codes.LONG_BLOB: CLOB, codes.BLOB: CLOB, codes.BLOB_COMPRESSED: CLOB,
-}  # fmt: skip
+    codes.STRING: CHAR,
+    codes.VARCHAR: VARCHAR,
+    codes.VAR_STRING: VARCHAR,
+    codes.VARCHAR_COMPRESSED: VARCHAR,
+    codes.TINY_BLOB: CLOB,
+    codes.MEDIUM_BLOB: CLOB,
+    codes.LONG_BLOB: CLOB,
+    codes.BLOB: CLOB,
+    codes.BLOB_COMPRESSED: CLOB,
+}
 #: Java writes smaller and greater numbers with an exponent.
 _LEAST_PLAIN = 1e-3
 _LEAST_SCIENTIFIC = 1e7
@@ -114,9 +139,8 @@ class Column:
     __slots__ = _ATTRIBUTES
 
     def __init__(
-        self, index: int, sql_type: int, name: str, is_key: bool, updated: bool, is_null: bool, value: str | None,
-        mysql_type: str,
-    ) -> None:  # fmt: skip
+        self, index: int, sql_type: int, name: str, is_key: bool, updated: bool, is_null: bool, value: str | None, mysql_type: str
+    ) -> None:
         self._set(index, sql_type, name, is_key, updated, is_null, value, mysql_type)
 
     def _set(self, index, sql_type, name, is_key, updated, is_null, value, mysql_type):
@@ -130,9 +154,7 @@ class Column:
         self.mysql_type = mysql_type
 
     def _values(self) -> tuple[Any, ...]:
-        return (
-            self.index, self.sql_type, self.name, self.is_key, self.updated, self.is_null, self.value, self.mysql_type,
-        )  # fmt: skip
+        return (self.index, self.sql_type, self.name, self.is_key, self.updated, self.is_null, self.value, self.mysql_type)
 
     def __eq__(self, other: object) -> bool:
         return self._values() == other._values() if isinstance(other, Column) else NotImplemented
@@ -156,9 +178,20 @@ class _Way:
     """How the values of one column of a table become ``Column`` objects."""
 
     __slots__ = (
-        "column", "name", "is_key", "mysql_type", "index", "code", "sql_type", "is_text", "is_number", "is_year", "is_float",
-        "digits", "by_value",
-    )  # fmt: skip
+        "column",
+        "name",
+        "is_key",
+        "mysql_type",
+        "index",
+        "code",
+        "sql_type",
+        "is_text",
+        "is_number",
+        "is_year",
+        "is_float",
+        "digits",
+        "by_value",
+    )
 
     def __init__(self, column: ColumnSchema, index: int, form: Form) -> None:
         self.column = column
@@ -232,9 +265,7 @@ class CanalForm:
 
     __slots__ = ("columns", "table", "_ways")
 
-    def __init__(
-        self, columns: Sequence[ColumnSchema], form: Form = PLAIN, table: Sequence[ColumnSchema] | None = None
-    ) -> None:
+    def __init__(self, columns: Sequence[ColumnSchema], form: Form = PLAIN, table: Sequence[ColumnSchema] | None = None) -> None:
         self.columns, self.table = columns, table
         numbers = {column.name: number for number, column in enumerate(columns if table is None else table)}
         self._ways = [_Way(column, numbers[column.name], form) for column in columns]
@@ -277,18 +308,13 @@ _ways = Recent[int, _Way]()
 
 
 def canal_columns(
-    columns: Sequence[ColumnSchema],
-    before: Sequence[Any] | None,
-    after: Sequence[Any] | None,
-    form: Form = PLAIN,
+    columns: Sequence[ColumnSchema], before: Sequence[Any] | None, after: Sequence[Any] | None, form: Form = PLAIN
 ) -> tuple[list[Column], list[Column]]:
     """As ``canal_form(columns, form).of(before, after)``."""
     return canal_form(columns, form).of(before, after)
 
 
-def canal_form(
-    columns: Sequence[ColumnSchema], form: Form = PLAIN, table: Sequence[ColumnSchema] | None = None
-) -> CanalForm:
+def canal_form(columns: Sequence[ColumnSchema], form: Form = PLAIN, table: Sequence[ColumnSchema] | None = None) -> CanalForm:
     """``CanalForm(columns, form, table)``, which is made once for the columns of each table."""
     if type(columns) is not tuple:  # who gave them may change them
         return CanalForm(columns, form, table)
@@ -375,9 +401,10 @@ def _label_number(value: Any, column: ColumnSchema, code: int) -> str:
         return str(bits)
     except ValueError:
         raise DecodeError(
-            "a value is not among the labels of its column", column=column.name,
+            "a value is not among the labels of its column",
+            column=column.name,
             remedy=f"{column.name} is {column.column_type or 'of unknown type'}; give the table's present schema.",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def fraction_digits(column: ColumnSchema) -> int:

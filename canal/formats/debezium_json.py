@@ -29,8 +29,9 @@ _OPS: Final = {Op.INSERT: "c", Op.READ: "r", Op.UPDATE: "u", Op.DELETE: "d", Op.
 _CHOICES: Final = {
     "decimals": ("precise", "double", "string"),
     "times": ("adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
-    "unsigned_bigints": ("long", "precise"), "binaries": ("bytes", "base64", "base64-url-safe", "hex"),
-}  # fmt: skip
+    "unsigned_bigints": ("long", "precise"),
+    "binaries": ("bytes", "base64", "base64-url-safe", "hex"),
+}
 
 
 def _member(kind: str, name: str, optional: bool = False) -> Schema:
@@ -38,22 +39,40 @@ def _member(kind: str, name: str, optional: bool = False) -> Schema:
 
 
 _SNAPSHOT: Final[Schema] = {
-    "type": "string", "optional": True, "name": "io.debezium.data.Enum", "version": 1,
+    "type": "string",
+    "optional": True,
+    "name": "io.debezium.data.Enum",
+    "version": 1,
     "parameters": {"allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"},
-    "default": "false", "field": "snapshot",
-}  # fmt: skip
+    "default": "false",
+    "field": "snapshot",
+}
 _SOURCE: Final = (
-    _member("string", "version"), _member("string", "connector"), _member("string", "name"), _member("int64", "ts_ms"),
+    _member("string", "version"),
+    _member("string", "connector"),
+    _member("string", "name"),
+    _member("int64", "ts_ms"),
     _SNAPSHOT,
-    _member("string", "db"), _member("string", "sequence", True), _member("int64", "ts_us", True),
-    _member("int64", "ts_ns", True), _member("string", "table", True), _member("int64", "server_id"),
-    _member("string", "gtid", True), _member("string", "file"), _member("int64", "pos"), _member("int32", "row"),
-    _member("int64", "thread", True), _member("string", "query", True),
-)  # fmt: skip
+    _member("string", "db"),
+    _member("string", "sequence", True),
+    _member("int64", "ts_us", True),
+    _member("int64", "ts_ns", True),
+    _member("string", "table", True),
+    _member("int64", "server_id"),
+    _member("string", "gtid", True),
+    _member("string", "file"),
+    _member("int64", "pos"),
+    _member("int32", "row"),
+    _member("int64", "thread", True),
+    _member("string", "query", True),
+)
 _BLOCK: Final = (_member("string", "id"), _member("int64", "total_order"), _member("int64", "data_collection_order"))
 _END: Final = (
-    _member("string", "op"), _member("int64", "ts_ms", True), _member("int64", "ts_us", True), _member("int64", "ts_ns", True)
-)  # fmt: skip
+    _member("string", "op"),
+    _member("int64", "ts_ms", True),
+    _member("int64", "ts_us", True),
+    _member("int64", "ts_ns", True),
+)
 
 
 @attrs.frozen
@@ -83,14 +102,13 @@ class Shape:
         row = {"type": "struct", "fields": columns, "optional": True, "name": f"{topic}.Value"}
         source = f"io.debezium.connector.{connector}.Source"
         members = (
-            {**row, "field": "before"}, {**row, "field": "after"},
+            {**row, "field": "before"},
+            {**row, "field": "after"},
             {"type": "struct", "fields": _SOURCE, "optional": False, "name": source, "version": 1, "field": "source"},
             {"type": "struct", "fields": _BLOCK, "optional": True, "name": "event.block", "version": 1, "field": "transaction"},
             *_END,
-        )  # fmt: skip
-        self.value: Schema = {
-            "type": "struct", "fields": members, "optional": False, "name": f"{topic}.Envelope", "version": 2,
-        }  # fmt: skip
+        )
+        self.value: Schema = {"type": "struct", "fields": members, "optional": False, "name": f"{topic}.Envelope", "version": 2}
 
 
 def _check_choice(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -138,9 +156,13 @@ class DebeziumEvents:
         return (Event(shape, new, self._value(change, _OPS[change.op], before, after)),)
 
     def _removed(
-        self, shape: Shape, change: Change, key: Mapping[str, Any] | None, before: Mapping[str, Any] | None,
+        self,
+        shape: Shape,
+        change: Change,
+        key: Mapping[str, Any] | None,
+        before: Mapping[str, Any] | None,
         header: tuple[str, Mapping[str, Any]] | None,
-    ) -> Sequence[Event]:  # fmt: skip
+    ) -> Sequence[Event]:
         made = Event(shape, key, self._value(change, "d", before, None), header)
         return (made, Event(shape, key, None, header)) if self.tombstones else (made,)
 
@@ -161,16 +183,34 @@ class DebeziumEvents:
         database, table = names(change)
         journal, offset = split(origin.position)
         source = {
-            "version": _version(), "connector": self.connector, "name": self.prefix, "ts_ms": origin.ts,
+            "version": _version(),
+            "connector": self.connector,
+            "name": self.prefix,
+            "ts_ms": origin.ts,
             "snapshot": "incremental" if change.op is Op.READ else "false",
-            "db": database, "sequence": None, "ts_us": origin.ts * 1000, "ts_ns": origin.ts * 1_000_000, "table": table,
-            "server_id": origin.server_id, "gtid": origin.gtid or None, "file": journal, "pos": offset,
-            "row": change.ord - origin.first, "thread": origin.thread_id or None, "query": None,
-        }  # fmt: skip
+            "db": database,
+            "sequence": None,
+            "ts_us": origin.ts * 1000,
+            "ts_ns": origin.ts * 1_000_000,
+            "table": table,
+            "server_id": origin.server_id,
+            "gtid": origin.gtid or None,
+            "file": journal,
+            "pos": offset,
+            "row": change.ord - origin.first,
+            "thread": origin.thread_id or None,
+            "query": None,
+        }
         return {
-            "before": before, "after": after, "source": source, "transaction": None, "op": op, "ts_ms": now // 1_000_000,
-            "ts_us": now // 1000, "ts_ns": now,
-        }  # fmt: skip
+            "before": before,
+            "after": after,
+            "source": source,
+            "transaction": None,
+            "op": op,
+            "ts_ms": now // 1_000_000,
+            "ts_us": now // 1000,
+            "ts_ns": now,
+        }
 
 
 @cache
@@ -229,8 +269,9 @@ class DebeziumJson(DebeziumEvents, TextEncoder):
             headers = ((event.header[0], self._json(key, event.header[1])),)
         return Encoded(
             None if key is None or event.key is None else self._json(key, event.key),
-            None if event.value is None else self._json(event.shape.value, event.value), headers,
-        )  # fmt: skip
+            None if event.value is None else self._json(event.shape.value, event.value),
+            headers,
+        )
 
     def _json(self, schema: Schema, value: Mapping[str, Any]) -> bytes:
         document = {"schema": schema, "payload": value} if self.schemas else value

@@ -25,9 +25,11 @@ _MICRO: Final = timedelta(microseconds=1)
 _MOMENT: Final = datetime(1970, 1, 1)
 _DAY: Final = 86_400_000_000
 _INTEGERS: Final = {
-    codes.TINY: ("int16", "int16"), codes.SHORT: ("int16", "int32"), codes.INT24: ("int32", "int32"),
+    codes.TINY: ("int16", "int16"),
+    codes.SHORT: ("int16", "int32"),
+    codes.INT24: ("int32", "int32"),
     codes.LONG: ("int32", "int64"),
-}  # fmt: skip
+}
 _LOGICAL: Final = "org.apache.kafka.connect.data."
 _TIMES: Final = "io.debezium.time."
 #: Spaces between the parts of a document, where the text of a value is left as it is.
@@ -179,9 +181,11 @@ def _bit(column: ColumnSchema) -> _Kind:
 
 def _binary(modes: Modes) -> _Kind:
     makes: dict[str, Callable[[bytes], Any]] = {
-        "bytes": bytes, "base64": lambda value: base64.b64encode(value).decode(),
-        "base64-url-safe": lambda value: base64.urlsafe_b64encode(value).decode(), "hex": bytes.hex,
-    }  # fmt: skip
+        "bytes": bytes,
+        "base64": lambda value: base64.b64encode(value).decode(),
+        "base64-url-safe": lambda value: base64.urlsafe_b64encode(value).decode(),
+        "hex": bytes.hex,
+    }
     return "bytes" if modes.binaries == "bytes" else "string", "", None, makes[modes.binaries], None
 
 
@@ -195,8 +199,9 @@ def _vector(value: bytes) -> list[float]:
 
 def _geometry(column: ColumnSchema) -> _Kind:
     members: list[dict[str, Any]] = [
-        {"type": "bytes", "optional": False, "field": "wkb"}, {"type": "int32", "optional": True, "field": "srid"},
-    ]  # fmt: skip
+        {"type": "bytes", "optional": False, "field": "wkb"},
+        {"type": "int32", "optional": True, "field": "srid"},
+    ]
     if column.base_type != "point":
         return "struct", "io.debezium.data.geometry.Geometry", (members, "Geometry"), _shape, None
     axes = [{"type": "double", "optional": False, "field": axis} for axis in "xy"]

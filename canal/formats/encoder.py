@@ -66,6 +66,4 @@ def split(position: str) -> tuple[str, int]:
 
 def unfit(change: Change, what: str, remedy: str) -> NoReturn:
     """Refuse a change for which a format has no form."""
-    raise UnfitChangeError(
-        f"{change.table.source}: {what}", changes=(change,), position=change.origin.position, remedy=remedy
-    )
+    raise UnfitChangeError(f"{change.table.source}: {what}", changes=(change,), position=change.origin.position, remedy=remedy)

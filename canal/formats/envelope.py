@@ -43,9 +43,14 @@ def _in_quotes(value: Any) -> str:
 
 
 _FORMS: Final[_Forms] = {
-    type(None): lambda value: "null", int: repr, float: _real, str: _text, NoLabel: lambda value: '""', AmbiguousLabel: _text,
+    type(None): lambda value: "null",
+    int: repr,
+    float: _real,
+    str: _text,
+    NoLabel: lambda value: '""',
+    AmbiguousLabel: _text,
     **dict.fromkeys((Decimal, date, datetime, timedelta), _in_quotes),
-}  # fmt: skip
+}
 _OF_BYTES: Final[_Forms] = {**_FORMS, bytes: lambda value: f'"{b64encode(value).decode()}"'}
 
 

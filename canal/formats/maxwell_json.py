@@ -26,8 +26,13 @@ from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, PartialJson
 from canal.schema import ColumnSchema
 
 _SHAPES: Final = {
-    2: "LINESTRING", 3: "POLYGON", 4: "MULTIPOINT", 5: "MULTILINESTRING", 6: "MULTIPOLYGON", 7: "GEOMETRYCOLLECTION",
-}  # fmt: skip
+    2: "LINESTRING",
+    3: "POLYGON",
+    4: "MULTIPOINT",
+    5: "MULTILINESTRING",
+    6: "MULTIPOLYGON",
+    7: "GEOMETRYCOLLECTION",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -90,17 +95,17 @@ class MaxwellJson(TextEncoder):
     def _head(self, change: Change, database: str, table: str) -> list[tuple[str, Any]]:
         origin = change.origin
         op = "bootstrap-insert" if change.op is Op.READ else change.op
-        found: list[tuple[str, Any]] = [
-            ("database", database), ("table", table), ("type", op), ("ts", origin.ts // 1000),
-        ]  # fmt: skip
+        found: list[tuple[str, Any]] = [("database", database), ("table", table), ("type", op), ("ts", origin.ts // 1000)]
         if self.commit_info:
             is_last = change.ord + 1 == origin.rows
             found += [("xid", origin.xid)] if origin.xid else []
             found += [("commit", True)] if is_last else [("xoffset", change.ord)] if self.offsets else []
         options = (
-            (self.binlog_position, "position", origin.position), (self.gtid_position, "gtid", origin.gtid or None),
-            (self.server_id, "server_id", origin.server_id), (self.thread_id, "thread_id", origin.thread_id),
-        )  # fmt: skip
+            (self.binlog_position, "position", origin.position),
+            (self.gtid_position, "gtid", origin.gtid or None),
+            (self.server_id, "server_id", origin.server_id),
+            (self.thread_id, "thread_id", origin.thread_id),
+        )
         return found + [(name, value) for wanted, name, value in options if wanted]
 
     def _object(self, texts: dict[str, str], with_nulls: bool = False) -> str:

@@ -14,9 +14,7 @@ from canal.formats.arrow import arrow_type
 from canal.schema import ColumnSchema
 
 #: Arrow types that Spark does not take, and the next that holds all their values.
-_WIDER: Final = {
-    pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
-}  # fmt: skip
+_WIDER: Final = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 
 def spark_arrow_type(column: ColumnSchema) -> pa.DataType:

@@ -50,7 +50,15 @@ def plain_text(value: str) -> str:
 
 #: What makes text of values that are none, by their type.
 TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
-    Decimal: lambda value: format(value, "f"), datetime: moment_text, date: date.isoformat, timedelta: duration_text,
-    dict: document_text, list: document_text, ZeroDate: plain_text, NoLabel: plain_text, AmbiguousLabel: plain_text,
-    InvalidJson: plain_text, JsonText: plain_text,
-}  # fmt: skip
+    Decimal: lambda value: format(value, "f"),
+    datetime: moment_text,
+    date: date.isoformat,
+    timedelta: duration_text,
+    dict: document_text,
+    list: document_text,
+    ZeroDate: plain_text,
+    NoLabel: plain_text,
+    AmbiguousLabel: plain_text,
+    InvalidJson: plain_text,
+    JsonText: plain_text,
+}

@@ -24,10 +24,14 @@ from canal.model import Row
 from canal.rows.values import ABSENT, ZeroDate
 
 _PARTS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "yyyy": lambda value: f"{value.year:04}", "yy": lambda value: f"{value.year % 100:02}",
-    "MM": lambda value: f"{value.month:02}", "dd": lambda value: f"{value.day:02}", "HH": lambda value: f"{value.hour:02}",
-    "mm": lambda value: f"{value.minute:02}", "ss": lambda value: f"{value.second:02}",
-}  # fmt: skip
+    "yyyy": lambda value: f"{value.year:04}",
+    "yy": lambda value: f"{value.year % 100:02}",
+    "MM": lambda value: f"{value.month:02}",
+    "dd": lambda value: f"{value.day:02}",
+    "HH": lambda value: f"{value.hour:02}",
+    "mm": lambda value: f"{value.minute:02}",
+    "ss": lambda value: f"{value.second:02}",
+}
 _TOKEN: Final = re.compile(r"yyyy|YYYY|yy|YY|MM|dd|HH|hh|mm|ss|SS|[^A-Za-z]+|[A-Za-z]+")
 _SAME: Final = {"YYYY": "yyyy", "YY": "yy", "hh": "HH", "SS": "ss"}
 

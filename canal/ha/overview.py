@@ -91,9 +91,15 @@ def look_at(session: Session, name: str) -> DestinationOverview:
     unread = [client for client in clients if client.problem]
     damaged += [f"{path}/{client_node(client.id)} has a cursor that cannot be read: {client.problem}" for client in unread]
     return DestinationOverview(
-        name, owner, active, running.created if running is not None else 0.0, number,
-        tuple(session.children(f"{path}/cluster")), clients, tuple(damaged),
-    )  # fmt: skip
+        name,
+        owner,
+        active,
+        running.created if running is not None else 0.0,
+        number,
+        tuple(session.children(f"{path}/cluster")),
+        clients,
+        tuple(damaged),
+    )
 
 
 def _client(session: Session, path: str, number: int) -> ClientOverview:

@@ -133,9 +133,10 @@ class RunningMonitor:
         """
         if self._thread is not None and self._thread.is_alive():  # both would carry events out, of one queue
             raise StateError(
-                "the run before has not ended yet", destination=self.destination,
+                "the run before has not ended yet",
+                destination=self.destination,
                 remedy="Something holds its parts up, such as a hook that does not return. Call start() again later.",
-            )  # fmt: skip
+            )
         self.session.check()
         if self._process != os.getpid():  # a fork of the process that has made it, which may use it too
             self._process, self.address = os.getpid(), _draw_address()
@@ -160,8 +161,9 @@ class RunningMonitor:
             return
         thread.join(timeout)
         if thread.is_alive():
-            log.warning("[%s] stopped, but something holds its parts up still, such as a hook that does not return",
-                        self.destination)  # fmt: skip
+            log.warning(
+                "[%s] stopped, but something holds its parts up still, such as a hook that does not return", self.destination
+            )
 
     def release(self) -> None:
         """Let another process take over; this one stands by and rests a little before it competes again."""
@@ -216,9 +218,10 @@ class RunningMonitor:
         while not self.may_pass:
             if self._role not in OWNING or self._ending or self.wait_active(self.config.session_timeout) is False:
                 raise NotActiveError(
-                    f"{doing}: this process is {self._role.value}", destination=self.destination,
+                    f"{doing}: this process is {self._role.value}",
+                    destination=self.destination,
                     remedy="Another process delivers from the last cursor; nothing was lost.",
-                )  # fmt: skip
+                )
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -327,16 +330,25 @@ class RunningMonitor:
 
     def _deed(self, action: Action) -> Callable[[], Event | None]:
         deeds: dict[Action, Callable[[], Event | None]] = {
-            Action.OPEN: self.session.open, Action.CLOSE: self.session.close, Action.LOOK: self._look,
-            Action.CLAIM: self._claim, Action.START_PARTS: self._start_parts, Action.STOP_PARTS: self._parts.stop_parts,
-            Action.UNMARK: self._presence.unmark, Action.PAUSE: self.gate.shut, Action.RESUME: self._resume,
-            Action.WAIT_TURN: lambda: self._wait(self.config.takeover_delay), Action.NO_WAIT: lambda: self._wait(None),
+            Action.OPEN: self.session.open,
+            Action.CLOSE: self.session.close,
+            Action.LOOK: self._look,
+            Action.CLAIM: self._claim,
+            Action.START_PARTS: self._start_parts,
+            Action.STOP_PARTS: self._parts.stop_parts,
+            Action.UNMARK: self._presence.unmark,
+            Action.PAUSE: self.gate.shut,
+            Action.RESUME: self._resume,
+            Action.WAIT_TURN: lambda: self._wait(self.config.takeover_delay),
+            Action.NO_WAIT: lambda: self._wait(None),
             Action.WAIT_REST: lambda: self._wait(self._rest()),
-        }  # fmt: skip
+        }
         asking: dict[Action, Callable[[], None]] = {
-            Action.JOIN: lambda: self._presence.join(self.address), Action.LEAVE: lambda: self._presence.leave(self.address),
-            Action.GIVE_UP: self._give_up, Action.MARK: self._mark,
-        }  # fmt: skip
+            Action.JOIN: lambda: self._presence.join(self.address),
+            Action.LEAVE: lambda: self._presence.leave(self.address),
+            Action.GIVE_UP: self._give_up,
+            Action.MARK: self._mark,
+        }
         if action in asking:  # without contact, what cannot be removed goes with the session
             return asking[action] if self.session.is_connected else lambda: None
         return deeds[action]
@@ -376,13 +388,19 @@ class RunningMonitor:
         self.session.open()
         where = f"ZooKeeper at {self.config.hosts}"
         if self.session.has_ended:
-            self._troubles.note("session", f"cannot log in to {where}", CoordinationError(
-                self.session.problem, remedy="Check the credentials and the options of ha."
-            ))  # fmt: skip
+            self._troubles.note(
+                "session",
+                f"cannot log in to {where}",
+                CoordinationError(self.session.problem, remedy="Check the credentials and the options of ha."),
+            )
         elif clock.now() >= self._silent_at:
-            self._troubles.note("contact", f"there is no contact with {where}", UnansweredError(
-                self.session.problem, remedy="Nobody delivers without it. Check that a majority of its members runs.",
-            ))  # fmt: skip
+            self._troubles.note(
+                "contact",
+                f"there is no contact with {where}",
+                UnansweredError(
+                    self.session.problem, remedy="Nobody delivers without it. Check that a majority of its members runs."
+                ),
+            )
             self._silent_at = clock.now() + self._troubles.wait("contact")
         self.session.revive()
 
@@ -400,13 +418,17 @@ class RunningMonitor:
             return Event.GONE if self._last_owner not in ("", self.address) else Event.FREE
         address, active = read_running(value.data)
         if not value.owner:
-            self._troubles.note("running", "nobody can take the destination over", CoordinationError(
-                f"{path} lives by no session, so it stays", remedy="Somebody has made it by hand: delete it.",
-            ))  # fmt: skip
+            self._troubles.note(
+                "running",
+                "nobody can take the destination over",
+                CoordinationError(f"{path} lives by no session, so it stays", remedy="Somebody has made it by hand: delete it."),
+            )
         elif not address:
-            self._troubles.note("running", "nobody can tell who runs the destination", CoordinationError(
-                f"{path} holds {value.data[:40]!r}", remedy="It goes with its owner's session.",
-            ))  # fmt: skip
+            self._troubles.note(
+                "running",
+                "nobody can tell who runs the destination",
+                CoordinationError(f"{path} holds {value.data[:40]!r}", remedy="It goes with its owner's session."),
+            )
         else:
             self._troubles.end("running")
         if value.owner and value.owner == self.session.id:
@@ -459,9 +481,11 @@ class RunningMonitor:
         number, turn = last + 1, f"{epoch}/{uuid.uuid4().hex}"
         text = str(number).encode()
         writes: list[Write] = [
-            Set(epoch, text, versions[0]), Set(copy, text, versions[1]), Create(turn, b"", True),
+            Set(epoch, text, versions[0]),
+            Set(copy, text, versions[1]),
+            Create(turn, b"", True),
             Create(running, running_document(self.address), True),
-        ]  # fmt: skip
+        ]
         writes += [Delete(f"{epoch}/{earlier}") for earlier in self.session.children(epoch)]
         try:
             versions = self.session.write(writes)

@@ -86,9 +86,7 @@ class SourceHealth:
             return
         self.failures += 1
         log.warning("[%s] heartbeat failed, %d in a row: %s", self._destination, self.failures, problem)
-        if self.failures > self._heartbeat.retries and self._switch(
-            f"{self.failures} heartbeats in a row failed: {problem}"
-        ):
+        if self.failures > self._heartbeat.retries and self._switch(f"{self.failures} heartbeats in a row failed: {problem}"):
             self.failures = 0
 
 

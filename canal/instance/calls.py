@@ -52,9 +52,7 @@ class Calls:
 
     # -- get ----------------------------------------------------------------------------------------------------------
 
-    def get(
-        self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
-    ) -> Message:
+    def get(self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]) -> Message:
         """As ``Instance.get_without_ack``. The caller takes back what is ``taken`` if the message does not reach its user."""
         _check_get(batch_size, timeout, linger)
         self.context.check_process()

@@ -32,9 +32,18 @@ def line_config(
         meta.stop()
         start = "latest"
     return attrs.evolve(
-        config, source=another(source), start=start, standby=None, heartbeat=None, ha=None, meta=meta,
-        schema_history=CatchUpHistory(), log_positions=None, on_slow="wait", alarm=_named(config.alarm, name),
-    )  # fmt: skip
+        config,
+        source=another(source),
+        start=start,
+        standby=None,
+        heartbeat=None,
+        ha=None,
+        meta=meta,
+        schema_history=CatchUpHistory(),
+        log_positions=None,
+        on_slow="wait",
+        alarm=_named(config.alarm, name),
+    )
 
 
 def _named(alarm: Alarm, name: str) -> Alarm:

@@ -79,9 +79,7 @@ class ClientFilter:
             position = Position(members={**dict(position.members), **dict(skip.members)})
         return entries, ReadPosition(slice.end, position, done, skip, is_open, begin, reading.feed)
 
-    def _filter(
-        self, run: Run, begin: Entry | None, passed: list[Entry]
-    ) -> tuple[Entry | None, Transaction | None]:
+    def _filter(self, run: Run, begin: Entry | None, passed: list[Entry]) -> tuple[Entry | None, Transaction | None]:
         """Add the entries that pass, with BEGIN and END of just those transactions of which a change passes.
 
         Return the last BEGIN if such a change may still come, and the transaction that was handed out in part.
@@ -127,9 +125,7 @@ def unskipped(entries: list[Entry], cursor: Position) -> list[Entry]:
     return [entry for run in _without_done(entries, cursor, ReadPosition(0, cursor))[0] for entry in run.entries]
 
 
-def _without_done(
-    entries: list[Entry], cursor: Position, reading: ReadPosition
-) -> tuple[list[Run], Position | None]:
+def _without_done(entries: list[Entry], cursor: Position, reading: ReadPosition) -> tuple[list[Run], Position | None]:
     """Return the entries after the cursor, and what of the cursor is still ahead of them.
 
     Each entry that is left out ends a run: the members of a group may be merged in another order than before the restart.
@@ -191,9 +187,7 @@ def is_done(entry: Entry, cursor: Position) -> bool:
             return False
         offset = max(entry.offset, transaction.offset)
         if cursor.at_event:
-            return (
-                offset < cursor.offset or offset == cursor.offset and entry.entry_type is not EntryType.TRANSACTIONBEGIN
-            )
+            return offset < cursor.offset or offset == cursor.offset and entry.entry_type is not EntryType.TRANSACTIONBEGIN
         if transaction.offset != cursor.offset:
             return offset < cursor.offset
         return not entry.is_end and _is_row_done(entry, cursor.row)

@@ -133,9 +133,7 @@ class Clients:
         try:
             first = max(context.store.open(client_id, like), start.start)
             start = start._replace(start=first, open=None, begin=None, feed=Feed(context.parser, context.store))
-            self._by_id[client_id] = Delivery(
-                context, client_id, filter, start, durable, *self._batch_ids.get(client_id, (1, 1))
-            )
+            self._by_id[client_id] = Delivery(context, client_id, filter, start, durable, *self._batch_ids.get(client_id, (1, 1)))
         finally:
             if client_id not in self._by_id:
                 context.store.close(client_id)
@@ -186,8 +184,10 @@ class Clients:
             if client.durable and client.cursor.xa:
                 log.warning(
                     "[%s] XA transactions are prepared before the cursor of client %d: canal would not deliver their rows, "
-                    "for it does so at XA PREPARE", self._context.destination, client.id,
-                )  # fmt: skip
+                    "for it does so at XA PREPARE",
+                    self._context.destination,
+                    client.id,
+                )
 
     def _note_tail(self, client: Delivery) -> None:
         """A client lets go of the store: if it was the last one, all is kept from there on for the next one."""
@@ -289,9 +289,8 @@ class Clients:
                 whose.append(f"{name} ({handed} of them handed out and not acked, {rest} not fetched)")
                 if held.is_evicted:
                     client.evicted()
-        return (
-            f"the store keeps {held.entries} entries, {held.bytes} bytes, for {' and '.join(whose)}"
-            + (f"; the reader has waited {held.seconds:.0f} s for room" if held.seconds else "")
+        return f"the store keeps {held.entries} entries, {held.bytes} bytes, for {' and '.join(whose)}" + (
+            f"; the reader has waited {held.seconds:.0f} s for room" if held.seconds else ""
         )
 
 

@@ -72,9 +72,12 @@ def connect(
     if meta is not None:
         options["meta"] = FileMeta(meta) if isinstance(meta, (str, os.PathLike)) else meta
     config = InstanceConfig(
-        destination=destination or schema or "canal", source=found, start=start,
-        filter=",".join(map(_pattern, wanted)) if filter is None else filter, **options,
-    )  # fmt: skip
+        destination=destination or schema or "canal",
+        source=found,
+        start=start,
+        filter=",".join(map(_pattern, wanted)) if filter is None else filter,
+        **options,
+    )
     _look(found, config.standby, wanted if filter is None else [])
     instance = Instance(config)
     try:

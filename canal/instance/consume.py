@@ -149,9 +149,12 @@ class Handling:
     """
 
     def __init__(
-        self, handler: Callable[[Change], Any], retries: int, backoff: tuple[float, float],
+        self,
+        handler: Callable[[Change], Any],
+        retries: int,
+        backoff: tuple[float, float],
         on_unfit: Callable[[Change, Exception], Any] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         check_callable(handler, "handler")
         self.handler = handler
         self._retries = retries
@@ -175,8 +178,9 @@ class Handling:
         """Seconds after which it is tried again; None: it is for ``on_unfit``. Raises the error where there is none."""
         task.failures += 1
         if task.failures <= self._retries:
-            log.warning("the handler failed at %r, attempt %d of %d", task.change.entry, task.failures, self._retries + 1,
-                        exc_info=error)  # fmt: skip
+            log.warning(
+                "the handler failed at %r, attempt %d of %d", task.change.entry, task.failures, self._retries + 1, exc_info=error
+            )
             return min(self._backoff[0] * 2.0 ** min(task.failures - 1, 60), self._backoff[1])
         if self.on_unfit is None:
             raise error
@@ -203,9 +207,7 @@ class Crew:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # there may be something to do
         self._done = threading.Condition(self._lock)  # something was done
-        self._threads = [
-            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(workers)
-        ]
+        self._threads = [threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(workers)]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -290,9 +292,18 @@ class ParallelConsumer:
     """
 
     def __init__(
-        self, calls: Calls, new_crew: Callable[[], Crew], workers: int, key: str | Key, in_flight: int, statements: bool,
-        batch_size: int, linger: float, client_id: int, idle: float = _IDLE,
-    ) -> None:  # fmt: skip
+        self,
+        calls: Calls,
+        new_crew: Callable[[], Crew],
+        workers: int,
+        key: str | Key,
+        in_flight: int,
+        statements: bool,
+        batch_size: int,
+        linger: float,
+        client_id: int,
+        idle: float = _IDLE,
+    ) -> None:
         if type(workers) is not int or workers < 1:
             raise ConfigError(f"workers must be a whole number of at least 1, not {workers!r}")
         if in_flight < 1:

@@ -83,9 +83,10 @@ class ClientContext:
             return
         if self.is_started and self.ha is not None:
             raise NotActiveError(
-                f"this process is {self.ha.role.value}", destination=self.destination,
+                f"this process is {self.ha.role.value}",
+                destination=self.destination,
                 remedy="Another process delivers; get waits until it is this one's turn.",
-            )  # fmt: skip
+            )
         raise StateError("the instance is not running", destination=self.destination, remedy="Call start() first.")
 
     def caught_up(self, client_id: int) -> None:

@@ -40,9 +40,15 @@ class Decoded(Iterator[tuple[Message, _Made]]):
     _ahead: deque[_Ahead[_Made]] = deque()  # where __init__ fails
 
     def __init__(
-        self, calls: Calls, decode: Callable[[Message], _Made], threads: int,
-        batch_size: int, linger: float, client_id: int, poll: float,
-    ) -> None:  # fmt: skip
+        self,
+        calls: Calls,
+        decode: Callable[[Message], _Made],
+        threads: int,
+        batch_size: int,
+        linger: float,
+        client_id: int,
+        poll: float,
+    ) -> None:
         check_callable(decode, "decode")
         if type(threads) is not int or threads < 1:
             raise ConfigError(f"decode_threads is a number of threads, not {threads!r}", remedy="Give it 1 or more.")

@@ -199,9 +199,16 @@ class Delivery:
             message = Message(batch.id, entries, after.position)
             taken.append((self, batch))
             self.state = State(
-                state.acked, after, batch.id + 1, state.first_id, (*state.batches, batch), state.last_acked,
-                _plus(state.rows_got, rows), state.rows_acked, state.rollbacks,
-            )  # fmt: skip
+                state.acked,
+                after,
+                batch.id + 1,
+                state.first_id,
+                (*state.batches, batch),
+                state.last_acked,
+                _plus(state.rows_got, rows),
+                state.rows_acked,
+                state.rollbacks,
+            )
             return message
 
     def take_back(self, batch: Batch) -> None:
@@ -346,10 +353,17 @@ class Delivery:
             _, rows, after, _ = batches[0]
             self._ack(
                 State(
-                    after, state.reading, state.next_id, state.first_id, batches[1:], batch_id, state.rows_got,
-                    _plus(state.rows_acked, rows), state.rollbacks,
+                    after,
+                    state.reading,
+                    state.next_id,
+                    state.first_id,
+                    batches[1:],
+                    batch_id,
+                    state.rows_got,
+                    _plus(state.rows_acked, rows),
+                    state.rollbacks,
                 )
-            )  # fmt: skip
+            )
             if after.position.timestamp:
                 self._latencies.append(time.time() - after.position.timestamp / 1000)
 
@@ -378,8 +392,9 @@ class Delivery:
         if others:
             raise BatchError(
                 f"client {self.id} has batches that are not acked: {others}",
-                destination=self.context.destination, remedy="Ack or roll them back, or use get_without_ack.",
-            )  # fmt: skip
+                destination=self.context.destination,
+                remedy="Ack or roll them back, or use get_without_ack.",
+            )
         return outstanding[0] if outstanding else 0
 
     def _refusal(self, state: State, batch_id: int, number: int | None) -> CanalError:
@@ -403,9 +418,10 @@ class Delivery:
 
     def _too_late(self, batch_id: int) -> NotActiveError:
         return NotActiveError(
-            f"batch {batch_id} was handed out before this process had to pause", destination=self.context.destination,
+            f"batch {batch_id} was handed out before this process had to pause",
+            destination=self.context.destination,
             remedy="What was not acked then is delivered again, by the process that is active.",
-        )  # fmt: skip
+        )
 
     def rollback(self, batch_id: int | None = None, *, disown: bool = False) -> None:
         """As ``Instance.rollback``: hand out again. With ``disown`` what was handed out cannot be acked any more."""
@@ -502,12 +518,22 @@ class Delivery:
                 unacked_age, ungot_age = (_age(since, parser, now) for since in (kept.oldest_unacked, kept.oldest_ungot))
         end = parser.end if parser is not None else None
         return ClientStatus(
-            self.id, self.filter, state.reading.position, acked, len(state.batches),
+            self.id,
+            self.filter,
+            state.reading.position,
+            acked,
+            len(state.batches),
             Lag(unacked_age, end.bytes_behind(acked) if end else None, end.transactions_behind(acked) if end else None),
-            entries, transactions, ungot_age, state.rows_got, state.rows_acked, state.rollbacks, self.kept is None,
+            entries,
+            transactions,
+            ungot_age,
+            state.rows_got,
+            state.rows_acked,
+            state.rollbacks,
+            self.kept is None,
             Latency.of(seconds + (parser.clock_offset if parser is not None else 0.0) for seconds in tuple(self._latencies)),
             max(acked.timestamp / 1000, complete or 0.0 if entries == 0 else 0.0) or None,
-        )  # fmt: skip
+        )
 
 
 #: A batch that was handed out by a call, and whose.
@@ -535,9 +561,7 @@ def check_client_id(client_id: object) -> None:
 
 def not_subscribed(client_id: int, destination: str) -> NotSubscribedError:
     """The error of a client that is not there, or not any more."""
-    return NotSubscribedError(
-        f"client {client_id} is not subscribed", destination=destination, remedy="Call subscribe() first."
-    )
+    return NotSubscribedError(f"client {client_id} is not subscribed", destination=destination, remedy="Call subscribe() first.")
 
 
 def _age(since: int | None, parser: ParserStatus, now: float) -> float | None:

@@ -47,9 +47,7 @@ class Turns:
         client: returns a client by its id.
     """
 
-    def __init__(
-        self, ha: RunningMonitor, context: ClientContext, alarms: AlarmDesk, client: Callable[[int], Delivery]
-    ) -> None:
+    def __init__(self, ha: RunningMonitor, context: ClientContext, alarms: AlarmDesk, client: Callable[[int], Delivery]) -> None:
         self._ha = ha
         self._context = context
         self._alarms = alarms
@@ -106,14 +104,13 @@ class Turns:
             if time.monotonic() >= deadline:
                 text = f"it is not known yet which process is active: this one is {self._ha.role.value}"
                 raise CoordinationError(
-                    text if problem is None else f"{text}: {problem.message}", destination=self._context.destination,
+                    text if problem is None else f"{text}: {problem.message}",
+                    destination=self._context.destination,
                     remedy=problem and problem.remedy or "Check that ZooKeeper can be reached; it goes on trying.",
-                ) from problem  # fmt: skip
+                ) from problem
         return True
 
-    def get(
-        self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
-    ) -> Message:
+    def get(self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]) -> Message:
         """A batch that is handed out while it is this process's turn, which is asked as the last thing."""
         ha = self._ha
         deadline = None if timeout is None else time.monotonic() + timeout

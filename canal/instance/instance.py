@@ -20,13 +20,7 @@ from canal._util.threads import as_own
 from canal.alarm import Alarm, AlarmDesk, log_alarm
 from canal.changes.change import Change
 from canal.config import InstanceConfig, check_shared, check_start
-from canal.errors import (
-    CanalError,
-    ConfigError,
-    ConnectionLostError,
-    CoordinationError,
-    StateError,
-)
+from canal.errors import CanalError, ConfigError, ConnectionLostError, CoordinationError, StateError
 from canal.filter import TableFilter
 from canal.formats.message import Message
 from canal.ha import Heartbeat, Role, RunningMonitor, SourceHealth
@@ -128,9 +122,7 @@ class Instance:
         self = cls.__new__(cls)
         if ha is not None and meta is None:
             meta = ZooKeeperMeta(ha)
-        parts = Parts(
-            parser, sink, MemoryStore() if store is None else store, MemoryMeta() if meta is None else meta
-        )
+        parts = Parts(parser, sink, MemoryStore() if store is None else store, MemoryMeta() if meta is None else meta)
         if ha is not None:
             check_shared(parts.meta, *parts.histories)
         self._compose(destination, parts, start_timeout, alarm)
@@ -155,8 +147,11 @@ class Instance:
         on_lost = None if self.config is None or parts.merging is not None else self.config.on_lost
         if (aware := parts.client_aware) is not None:
             aware.oldest, aware.marks, aware.translated, aware.lost = (
-                clients.oldest_cursor, clients.marks, clients.translate, partial(clients.lost, on_lost),
-            )  # fmt: skip
+                clients.oldest_cursor,
+                clients.marks,
+                clients.translate,
+                partial(clients.lost, on_lost),
+            )
         if parts.merging is not None:
             parts.merging.joined = clients.add_members
 
@@ -430,9 +425,10 @@ class Instance:
         if self.config is None or self._parts.merging is not None:
             what = "of a group" if self.config is not None else "that was composed of parts"
             raise StateError(
-                f"a line of a client's own cannot be made of an instance {what}", destination=self.destination,
+                f"a line of a client's own cannot be made of an instance {what}",
+                destination=self.destination,
                 remedy="Make one from an InstanceConfig with one source.",
-            )  # fmt: skip
+            )
         name, source = self._context.name_of(client_id), self._context.source
         instance = Instance(line_config(self.config, source, client_id, start, is_cursor, name))
         instance._name_clients(lambda client_id: name)
@@ -520,19 +516,22 @@ class Instance:
         now = time.time()
         ha = self._ha
         return InstanceStatus(
-            self.destination, _state_of(self, parser), now,
+            self.destination,
+            _state_of(self, parser),
+            now,
             self._context.uptime,
-            tuple(client.status(state, store, parser, now, complete) for client, state in clients), store, parser,
+            tuple(client.status(state, store, parser, now, complete) for client, state in clients),
+            store,
+            parser,
             self.parser.error or (None if ha is None else ha.error),
-            None if ha is None else ha.role.value, {} if ha is None else {role.value: ha.transitions[role] for role in Role},
+            None if ha is None else ha.role.value,
+            {} if ha is None else {role.value: ha.transitions[role] for role in Role},
             self._alarms.count + (0 if parser is None else parser.alarms),
-        )  # fmt: skip
+        )
 
     # -- convenience ----------------------------------------------------------------------------------------------
 
-    def stream(
-        self, batch_size: int = 1000, linger: float = 0.0, *, client_id: int = CLIENT_ID, poll: float = 1.0
-    ) -> Stream:
+    def stream(self, batch_size: int = 1000, linger: float = 0.0, *, client_id: int = CLIENT_ID, poll: float = 1.0) -> Stream:
         """Messages one after the other: each is acked when the loop comes round for the next.
 
         When the loop is left, by ``break`` or by an exception, the message in hand is rolled back and will come again. Where a
@@ -552,9 +551,15 @@ class Instance:
         return import_module("canal.pipes").pipe(self, target, **options)
 
     def decoded(
-        self, decode: Callable[[Message], _Made], batch_size: int = 1000, linger: float = 0.0, *, decode_threads: int = 2,
-        client_id: int = CLIENT_ID, poll: float = 1.0,
-    ) -> Decoded[_Made]:  # fmt: skip
+        self,
+        decode: Callable[[Message], _Made],
+        batch_size: int = 1000,
+        linger: float = 0.0,
+        *,
+        decode_threads: int = 2,
+        client_id: int = CLIENT_ID,
+        poll: float = 1.0,
+    ) -> Decoded[_Made]:
         """As ``stream``, but each message comes with what ``decode``, such as ``Message.to_arrow``, makes of it.
 
         ``decode_threads`` threads call it, each for another message; the loop gets them in the order of the log, and what
@@ -564,9 +569,14 @@ class Instance:
         return Decoded(self._calls, decode, decode_threads, batch_size, linger, client_id, poll)
 
     def changes(
-        self, batch_size: int = 1000, linger: float = 0.0, *, statements: bool = False, client_id: int = CLIENT_ID,
+        self,
+        batch_size: int = 1000,
+        linger: float = 0.0,
+        *,
+        statements: bool = False,
+        client_id: int = CLIENT_ID,
         poll: float = 1.0,
-    ) -> Iterator[Change]:  # fmt: skip
+    ) -> Iterator[Change]:
         """Changed rows one after the other, as :class:`canal.Change`: table, op, before, after, key, position.
 
         Their message is acked when the loop comes round behind its last one; when the loop is left, all of it comes again. With
@@ -626,9 +636,7 @@ class Instance:
     def _client(self, client_id: int) -> Delivery:
         return self._calls.client(client_id)
 
-    def _get(
-        self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]
-    ) -> Message:
+    def _get(self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]) -> Message:
         return self._calls.get(batch_size, timeout, linger, client_id, taken)
 
     def _read(self, batch_size: int, timeout: float | None, linger: float, client_id: int) -> Message:

@@ -11,14 +11,7 @@ from typing import Any
 from canal.errors import ConfigError
 from canal.ha import Heartbeat, SourceHealth
 from canal.meta.protocol import AddressWriter, MetaManager
-from canal.parse.parser import (
-    ClientAwareParser,
-    EventParser,
-    MergingParser,
-    ParserTeller,
-    SwitchingParser,
-    parser_teller,
-)
+from canal.parse.parser import ClientAwareParser, EventParser, MergingParser, ParserTeller, SwitchingParser, parser_teller
 from canal.parse.schema.history import SchemaHistory
 from canal.rows.mask import Masks
 from canal.sink import EntrySink

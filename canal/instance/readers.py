@@ -55,6 +55,7 @@ class Readers:
             return
         raise StateError(
             f"{what} cannot read client {client_id}: {claim.what}, which thread {claim.thread!r} began, reads it. Each of them "
-            "would lack what the other one acks", destination=self._destination,
+            "would lack what the other one acks",
+            destination=self._destination,
             remedy="Subscribe a client of its own for each reader and name it by client_id=, or end the first reader.",
-        )  # fmt: skip
+        )

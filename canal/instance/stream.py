@@ -130,9 +130,15 @@ class Changes(Iterator[Change]):
 
 
 def consume(
-    calls: Calls, handler: Callable[[Message], Any], retries: int, backoff: tuple[float, float],
-    on_unfit: Callable[[Message, Exception], Any] | None, batch_size: int, linger: float, client_id: int,
-) -> None:  # fmt: skip
+    calls: Calls,
+    handler: Callable[[Message], Any],
+    retries: int,
+    backoff: tuple[float, float],
+    on_unfit: Callable[[Message, Exception], Any] | None,
+    batch_size: int,
+    linger: float,
+    client_id: int,
+) -> None:
     """As ``Instance.consume`` without workers."""
     check_callable(handler, "handler")
     failures = 0
@@ -148,8 +154,9 @@ def consume(
                 except Exception as error:
                     failures += 1
                     if failures <= retries:
-                        log.warning("[%s] the handler failed, attempt %d of %d", calls.destination, failures, retries + 1,
-                                    exc_info=True)  # fmt: skip
+                        log.warning(
+                            "[%s] the handler failed, attempt %d of %d", calls.destination, failures, retries + 1, exc_info=True
+                        )
                         break
                     if on_unfit is None:
                         raise

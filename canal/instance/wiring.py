@@ -21,9 +21,13 @@ def parser_of(config: InstanceConfig) -> BinlogParser | GroupParser:
     if isinstance(group := config.source, Group):
         parsers = {name: parser_of(member) for name, member in config.members().items()}
         return GroupParser(
-            parsers, order=group.order, idle_after=group.idle_after, stalled_after=group.stalled_after,
-            on_stalled=group.on_stalled, alarm=config.alarm,
-        )  # fmt: skip
+            parsers,
+            order=group.order,
+            idle_after=group.idle_after,
+            stalled_after=group.stalled_after,
+            on_stalled=group.on_stalled,
+            alarm=config.alarm,
+        )
     options = ParserOptions(
         source=group,
         start=config.start,

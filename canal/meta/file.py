@@ -144,8 +144,11 @@ class MetaFolder:
         log.error(
             "[%s] %s cannot be used (%s): going on from %s, which is the state before the last write; "
             "changes may be delivered again",
-            self._destination, path, reason.message, spare,
-        )  # fmt: skip
+            self._destination,
+            path,
+            reason.message,
+            spare,
+        )
         self._whole = clients
         return clients
 
@@ -170,9 +173,7 @@ class MetaFolder:
 
     def _unreadable(self, path: Path, error: OSError) -> CursorError:
         return CursorError(
-            f"cannot read {path}: {error.strerror}",
-            destination=self._destination,
-            remedy="Correct the rights of the folder",
+            f"cannot read {path}: {error.strerror}", destination=self._destination, remedy="Correct the rights of the folder"
         )
 
     def _set_aside(self, path: Path) -> None:
@@ -255,9 +256,7 @@ class MetaFolder:
             claim = private(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise CursorError(
-                f"cannot open {path}: {error.strerror}",
-                destination=self._destination,
-                remedy="Correct the rights of the folder",
+                f"cannot open {path}: {error.strerror}", destination=self._destination, remedy="Correct the rights of the folder"
             ) from error
         try:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -410,9 +409,7 @@ class FileMeta(StoredMeta):
 
     def _start_flusher(self) -> None:
         stopping = self._stopping = threading.Event()
-        self._flusher = OwnThread(
-            target=self._flush_regularly, args=(stopping,), name=f"canal-{self._destination}-meta"
-        )
+        self._flusher = OwnThread(target=self._flush_regularly, args=(stopping,), name=f"canal-{self._destination}-meta")
         self._flusher.start()
 
     def _flush_regularly(self, stopping: threading.Event) -> None:

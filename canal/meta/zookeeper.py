@@ -278,9 +278,10 @@ class _WriteBehind:
                 return
             if not self._nodes.connected().is_connected:  # do not hold up the end of a process that has lost its turn
                 raise CoordinationError(
-                    "the last cursors are not in ZooKeeper, which cannot be reached", destination=self._destination,
+                    "the last cursors are not in ZooKeeper, which cannot be reached",
+                    destination=self._destination,
                     remedy="Changes that were acked since are delivered again.",
-                )  # fmt: skip
+                )
             self.write(clients)
         finally:
             self._nodes.release()

@@ -14,14 +14,7 @@ import attrs
 from canal.binlog import event_layout as layout
 from canal.binlog.event_types import FORMAT_DESCRIPTION
 from canal.binlog.server_facts import Release
-from canal.errors import (
-    AuthenticationError,
-    ConnectionLostError,
-    LostReason,
-    PositionLostError,
-    ServerError,
-    SourceError,
-)
+from canal.errors import AuthenticationError, ConnectionLostError, LostReason, PositionLostError, ServerError, SourceError
 from canal.model import TableMap
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import ddl_context, query_context, status_of
@@ -58,10 +51,18 @@ class LoggedStatement:
 
     def apply(self, catalog: Catalog) -> Applied:
         return catalog.apply(
-            self.sql, self.statement.default_schema, sql_mode=self.sql_mode, flavor=self.flavor,
-            server_charset=self.server_charset, version=self.version, explicit_defaults=self.explicit_defaults,
-            session=self.session, error=self.error, connection_charset=self.connection_charset, statement=self.statement,
-        )  # fmt: skip
+            self.sql,
+            self.statement.default_schema,
+            sql_mode=self.sql_mode,
+            flavor=self.flavor,
+            server_charset=self.server_charset,
+            version=self.version,
+            explicit_defaults=self.explicit_defaults,
+            session=self.session,
+            error=self.error,
+            connection_charset=self.connection_charset,
+            statement=self.statement,
+        )
 
     @property
     def is_opaque(self) -> bool:
@@ -117,11 +118,18 @@ def logged_statement(decoder: BinlogDecoder, statement: Statement, sql: str, dat
     error = data[layout.QUERY_ERROR : layout.QUERY_STATUS_SIZE]
     context = ddl_context(status, mariadb=decoder.flavor == "mariadb")
     return LoggedStatement(
-        statement, sql, decoder.position, query_context(status)[1], context.server_charset or "",
-        explicit_defaults(decoder, data), int.from_bytes(thread, "little"), decoder.flavor,
-        Release.parse(decoder.server_version).version, int.from_bytes(error, "little"),
+        statement,
+        sql,
+        decoder.position,
+        query_context(status)[1],
+        context.server_charset or "",
+        explicit_defaults(decoder, data),
+        int.from_bytes(thread, "little"),
+        decoder.flavor,
+        Release.parse(decoder.server_version).version,
+        int.from_bytes(error, "little"),
         context.connection_charset or "utf8mb4",
-    )  # fmt: skip
+    )
 
 
 class Changes:

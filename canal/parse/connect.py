@@ -119,9 +119,7 @@ class Link:
         try:
             other.connect().close()
         except CanalError as error:  # a ConfigError too: TLS files that are not there
-            self._alarms.tell(
-                AlarmKind.FAILOVER, f"no switch to {name_of(other)} ({reason}): {error}", "no switch"
-            )
+            self._alarms.tell(AlarmKind.FAILOVER, f"no switch to {name_of(other)} ({reason}): {error}", "no switch")
             return False
         with self.lock:
             if self._stopping or self.ended or self.other_source is not other:
@@ -152,8 +150,12 @@ class Link:
         try:
             second = self.connect(other)
         except CanalError as error:  # a ConfigError too
-            log.warning("[%s] %s, which may have the position of the cursor, does not answer: %s", self._destination,
-                        name_of(other), error)  # fmt: skip
+            log.warning(
+                "[%s] %s, which may have the position of the cursor, does not answer: %s",
+                self._destination,
+                name_of(other),
+                error,
+            )
         found = second is not None and second.identity == position.source
         kept, dropped = (second, connection) if found else (connection, second)
         if dropped is not None:

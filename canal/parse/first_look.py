@@ -38,8 +38,9 @@ def warn(
         log.warning(
             "[%s] %s does not write binlog_row_image=FULL: columns that a row image leaves out are canal.ABSENT, and a "
             "target may need to read them. SET GLOBAL binlog_row_image = 'FULL', also in its configuration.",
-            destination, address,
-        )  # fmt: skip
+            destination,
+            address,
+        )
     wanted = [*_patterns(tables, fields), *_mask_patterns(masks)]
     if not wanted:
         return

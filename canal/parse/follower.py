@@ -20,12 +20,7 @@ import attrs
 from canal._util.bounded import Told
 from canal.binlog import event_layout as layout
 from canal.binlog.server_facts import Release
-from canal.errors import (
-    GO_ON_AFTER,
-    ConnectionLostError,
-    PositionLostError,
-    SchemaError,
-)
+from canal.errors import GO_ON_AFTER, ConnectionLostError, PositionLostError, SchemaError
 from canal.parse.ahead import Changes, LogAhead, folded, is_behind, logged_statement
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.catalog import Catalog
@@ -154,8 +149,9 @@ class SchemaFollower:
         elif connection.full_metadata is False:
             log.info(
                 "[%s] the source does not write binlog_row_metadata=FULL: column names come from information_schema and "
-                "from the statements of the log", self.destination,
-            )  # fmt: skip
+                "from the statements of the log",
+                self.destination,
+            )
             self._learn(start)
 
     def _carry_over(self, found: Snapshot | None, position: Position) -> Snapshot | None:
@@ -286,8 +282,9 @@ class SchemaFollower:
         if others:
             self._tell(
                 f"the columns of {'.'.join(name)} are not known: statements name {others}, and nobody tells whether that is the "
-                "same table; give the server's lower_case_table_names to the source", name,
-            )  # fmt: skip
+                "same table; give the server's lower_case_table_names to the source",
+                name,
+            )
 
     def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableState | None:
         """The table as it is now, if that is what it was at the position of the stream; else an error."""
@@ -343,8 +340,9 @@ class SchemaFollower:
         elif opaque:
             self._tell(
                 f"the columns of {'.'.join(name)} were read from the source, and a statement that is not understood "
-                "comes later in the log: if it changed them, names may be wrong", name,
-            )  # fmt: skip
+                "comes later in the log: if it changed them, names may be wrong",
+                name,
+            )
         if live != state or self._checked.get(folded(name), 0) < self._opaque:
             self._checked[folded(name)] = self._opaque
             self._read_at = [*self._still_of_use(), [self.decoder.position.to_text(), self._document(live)]]
@@ -399,8 +397,9 @@ class SchemaFollower:
         given = connection.lower_case_table_names
         catalog = Catalog(
             lower_case_table_names=now.lower_case_table_names if given is None else given,
-            complete=not any(one.is_opaque for one in ahead), unread=now.unread,
-        )  # fmt: skip
+            complete=not any(one.is_opaque for one in ahead),
+            unread=now.unread,
+        )
         for schema, charset in now.databases.items():
             catalog.set_database(schema, charset)
         changes = Changes(ahead)
@@ -449,7 +448,6 @@ class SchemaFollower:
         return state, self._live[name][2]
 
 
-
 def _log_of(connection: FullConnection, position: Position) -> list[Any]:
     """The source, and of the journal of the position its name, when it was begun, and the GTIDs; [] where nobody can tell."""
     if not position.journal or not connection.can_replay:
@@ -470,7 +468,6 @@ def _is_same_log(kept: list[Any] | None, connection: FullConnection, position: P
         if journal in connection.journal_names():
             return _log_of(connection, Position(journal, layout.FIRST, gtid)) == kept
     return not position.journal or journal_key(journal) < journal_key(position.journal)  # purged; else begun anew
-
 
 
 def _catalog_of(found: Snapshot, names_setting: int | None) -> Catalog:

@@ -28,8 +28,15 @@ from canal.status import Lag, ParserStatus, State
 
 #: The first that a member is at is what the group is at.
 _WORST = (
-    State.FAILED, State.WAITING, State.CONNECTING, State.SEEKING, State.RUNNING, State.STREAMING, State.STOPPED, State.ENDED,
-)  # fmt: skip
+    State.FAILED,
+    State.WAITING,
+    State.CONNECTING,
+    State.SEEKING,
+    State.RUNNING,
+    State.STREAMING,
+    State.STOPPED,
+    State.ENDED,
+)
 
 
 @attrs.frozen(eq=False)
@@ -151,7 +158,7 @@ class GroupParser(OwnParser):
                 f"the cursor {what}",
                 remedy="Use the members that it was written with, or write the cursor that you mean: "
                 "meta.update_cursor(client, canal.Position(members={…})).",
-            )  # fmt: skip
+            )
         return dict(resume.members)
 
     def _oldest_of(self, name: str) -> Position | None:
@@ -356,13 +363,20 @@ def _together(told: dict[str, ParserStatus], alarms: int) -> ParserStatus | None
         min((one.state for one in every), key=_WORST.index),
         ", ".join(f"{name} {one.address}".rstrip() for name, one in told.items()),
         received=Position(members=received) if received else None,
-        lag=Lag(*(_whole(kind, (getattr(one.lag, name) for one in every)) for name, kind in (
-            ("seconds", max), ("bytes", sum), ("transactions", sum)))),
-        **{name: sum(getattr(one, name) for one in every) for name in (
-            "events", "bytes", "transactions", "statements", "reconnects", "errors", "held_bytes")},
+        lag=Lag(
+            *(
+                _whole(kind, (getattr(one.lag, name) for one in every))
+                for name, kind in (("seconds", max), ("bytes", sum), ("transactions", sum))
+            )
+        ),
+        **{
+            name: sum(getattr(one, name) for one in every)
+            for name in ("events", "bytes", "transactions", "statements", "reconnects", "errors", "held_bytes")
+        },
         alarms=alarms + sum(one.alarms for one in every),
-        last_error=failed.last_error, last_error_at=failed.last_error_at,
-    )  # fmt: skip
+        last_error=failed.last_error,
+        last_error_at=failed.last_error_at,
+    )
 
 
 def _whole(kind: Callable[[Any], Any], values: Iterator[Any]) -> Any:

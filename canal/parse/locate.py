@@ -50,9 +50,8 @@ class Locator:
     """
 
     def __init__(
-        self, options: ParserOptions, owner: Owner, link: Link, destination: str, alarms: AlarmDesk,
-        resume: Position | None,
-    ) -> None:  # fmt: skip
+        self, options: ParserOptions, owner: Owner, link: Link, destination: str, alarms: AlarmDesk, resume: Position | None
+    ) -> None:
         self._options = options
         self._owner = owner
         self._positions: LogPositionManager = options.log_positions
@@ -103,13 +102,19 @@ class Locator:
             self._none_done = position is not None and not position.at_event and connection.has_gtids
         decision = decide(
             Facts(
-                position=position, configured=self._link.start, identity=connection.identity,
-                flavor=connection.flavor, has_gtids=connection.has_gtids, journals=_journals(connection, position),
-                lost=self.lost, threshold=self._options.dump_error_threshold, on_lost=self._options.on_lost,
+                position=position,
+                configured=self._link.start,
+                identity=connection.identity,
+                flavor=connection.flavor,
+                has_gtids=connection.has_gtids,
+                journals=_journals(connection, position),
+                lost=self.lost,
+                threshold=self._options.dump_error_threshold,
+                on_lost=self._options.on_lost,
                 fallback=self._options.fallback_interval,
                 behind=self._lost_because.behind if self._lost_because is not None else None,
             )
-        )  # fmt: skip
+        )
         start, how = decision.start, decision.how
         if self.started is None and not self._is_policy(decision):
             is_same_log = decision.rule == "same log" and stored is not None and bool(stored.incarnation)
@@ -201,9 +206,7 @@ class Locator:
         where = f"{name_of(self._link.source)} is not the server {position.source} that {position} is a position of"
         if found is None:
             if whole:
-                raise PositionLostError(
-                    f"{where}, and its log does not go back to the time of that position", position=position,
-                )  # fmt: skip
+                raise PositionLostError(f"{where}, and its log does not go back to the time of that position", position=position)
             self._alarms.tell(
                 AlarmKind.POSITION,
                 f"{where}: going on from {start}, {self._options.fallback_interval:g} s before the time of that position; "
@@ -212,17 +215,31 @@ class Locator:
             # All before ``position`` stays done: its time and tail find it again in a third log, or back in the first. Once
             # something has come from here, the tail is that of what came.
             moved = attrs.evolve(
-                position, journal=start.journal, offset=start.offset, gtid=start.gtid, row=0, source=start.source, xa=prepared,
-                incarnation="", at_event=False,
-            )  # fmt: skip
+                position,
+                journal=start.journal,
+                offset=start.offset,
+                gtid=start.gtid,
+                row=0,
+                source=start.source,
+                xa=prepared,
+                incarnation="",
+                at_event=False,
+            )
             return attrs.evolve(self._moved(_in_present_life(connection, moved)), tail="")
         done = digests_of(position.tail)[: -found.missing or None]
         exact: Position = attrs.evolve(
-            position, journal=found.position.journal, offset=found.position.offset, source=connection.identity,
+            position,
+            journal=found.position.journal,
+            offset=found.position.offset,
+            source=connection.identity,
             gtid=found.position.gtid if connection.has_gtids else "",
-            row=0 if found.missing else position.row, tail="".join(done), xa=prepared, incarnation="", at_event=False,
+            row=0 if found.missing else position.row,
+            tail="".join(done),
+            xa=prepared,
+            incarnation="",
+            at_event=False,
             next_gtid="",
-        )  # fmt: skip
+        )
         lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
         if not any(map(changes_schema, digests_of(position.tail)[len(done) :])):
             self.same_as = position
@@ -242,10 +259,11 @@ class Locator:
             if found:
                 raise PositionLostError(
                     f"{mark} is no position in the log of {name_of(self._link.source)}: {found}",
-                    reason=LostReason.OTHER_SERVER, position=mark,
+                    reason=LostReason.OTHER_SERVER,
+                    position=mark,
                     remedy="It is the cursor of a client that is ahead of another one: read from the server that it is of, or "
                     "unsubscribe that client.",
-                )  # fmt: skip
+                )
 
     def _translate(self, connection: FullConnection, source: str, start: Position) -> None:
         """Find the cursors of clients that are ahead in the log of another server too; ``start`` is before all of them."""
@@ -327,8 +345,9 @@ def _check_purged(connection: FullConnection, position: Position) -> None:
     if found:
         raise PositionLostError(
             f"{connection.identity} has reset its log: {position.journal} is gone, and {found}",
-            reason=LostReason.DIVERGED, position=position,
-        )  # fmt: skip
+            reason=LostReason.DIVERGED,
+            position=position,
+        )
 
 
 def _is_purged(connection: FullConnection, position: Position) -> bool:
@@ -399,8 +418,9 @@ def _at_oldest(connection: FullConnection, position: Position, start: Position) 
         return attrs.evolve(start, incarnation="")
     raise PositionLostError(
         f"{position.journal} was purged, and {start.journal} begins with a transaction without a GTID: nothing tells whether "
-        "there were others between", position=position,
-    )  # fmt: skip
+        "there were others between",
+        position=position,
+    )
 
 
 def _journals(connection: FullConnection, position: Position | None) -> list[str] | None:

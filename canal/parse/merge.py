@@ -66,9 +66,16 @@ class Merge:
     """
 
     def __init__(
-        self, lanes: Iterable[Lane], by_time: bool, idle_after: float, stalled_after: float, goes_on: bool, alarms: AlarmDesk,
-        torn: Iterable[str] = (), clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        lanes: Iterable[Lane],
+        by_time: bool,
+        idle_after: float,
+        stalled_after: float,
+        goes_on: bool,
+        alarms: AlarmDesk,
+        torn: Iterable[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._lanes = {lane.name: lane for lane in lanes}
         self._torn = deque(self._lanes[name] for name in torn)
         self._by_time = by_time

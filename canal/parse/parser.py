@@ -28,9 +28,7 @@ class EventParser(Protocol):
     It may also have what is in ``ParserTeller``, ``ClientAwareParser``, ``SwitchingParser`` and ``MergingParser``.
     """
 
-    def start(
-        self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]
-    ) -> None:
+    def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:
         """Begin, on a thread of its own, to give entries to ``sink``, from ``resume`` or from its own start position.
 
         Call ``finished`` once when the thread ends by itself, after ``error`` is set.
@@ -213,23 +211,23 @@ class BinlogParser(OwnParser):
 
     # -- life -----------------------------------------------------------------------------------------------------
 
-    def start(
-        self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]
-    ) -> None:
+    def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:
         if resume is not None and resume.members:
             raise CursorError(
-                f"the cursor names the members of a group, {resume}", destination=destination,
+                f"the cursor names the members of a group, {resume}",
+                destination=destination,
                 remedy="Use canal.parse.GroupParser with these members, or write the cursor of one of them: "
                 "meta.update_cursor(client, cursor.member(name)).",
-            )  # fmt: skip
+            )
         last = self._run
         if last.thread is not None and not last.link.is_stopping():
             raise StateError("the parser is started already", destination=destination)
         if last.thread is threading.current_thread():
             raise StateError(
-                "the parser's last run has not ended yet: this is its thread", destination=destination,
+                "the parser's last run has not ended yet: this is its thread",
+                destination=destination,
                 remedy="Start it on a thread of your own, not in an alarm, a hook, a filter or a sink.",
-            )  # fmt: skip
+            )
         last.stop()  # which may have been called on its own thread
         self._run = ParserRun(self.options, self, destination, sink, resume, finished)
         self._run.start()

@@ -160,8 +160,7 @@ class Progress:
     def _look(self) -> _Seen:
         d = self._decoder
         return _Seen(
-            d.journal, d.offset, d.timestamp, d.event_count, d.byte_count, d.transaction_count, d.statement_count,
-            self._origin,
+            d.journal, d.offset, d.timestamp, d.event_count, d.byte_count, d.transaction_count, d.statement_count, self._origin
         )
 
     def _name(self) -> str:
@@ -188,11 +187,25 @@ class Progress:
             end.transactions_behind(position) if end and position else None,
         )
         return ParserStatus(
-            state, self._source().address, self._identity, self._flavor, received, lag,
-            seen.events, seen.bytes, seen.transactions, seen.statements,
-            max(self._connections - 1, 0), self._alarms.count, self._errors, self._decoder.held_bytes,
-            error, error_at, self._clock_offset, end,
-        )  # fmt: skip
+            state,
+            self._source().address,
+            self._identity,
+            self._flavor,
+            received,
+            lag,
+            seen.events,
+            seen.bytes,
+            seen.transactions,
+            seen.statements,
+            max(self._connections - 1, 0),
+            self._alarms.count,
+            self._errors,
+            self._decoder.held_bytes,
+            error,
+            error_at,
+            self._clock_offset,
+            end,
+        )
 
     def _lag_seconds(self, state: State, idle: bool, seen: _Seen) -> float | None:
         """0 while the source has no more; else the age of what was received last, or of the last time it had no more."""

@@ -103,24 +103,35 @@ class ParserRun:
         schema = partial(self.alarms.tell, AlarmKind.SCHEMA)
         self._follower = SchemaFollower(options.history, schema, lambda: owner.oldest(), options.tables.accepts)
         missing = partial(self.alarms.tell, AlarmKind.MISSING)
-        self._shadows = (
-            None if options.shadow_tables else ShadowTables(options.tables.accepts, self._tables_like, missing)
-        )
+        self._shadows = None if options.shadow_tables else ShadowTables(options.tables.accepts, self._tables_like, missing)
         self._resolver = TableResolver(
-            self._follower.find, options.tables, options.fields, options.time_zone,
-            None if options.json_text else self._json_columns, self._shadows, options.unknown_columns, schema,
+            self._follower.find,
+            options.tables,
+            options.fields,
+            options.time_zone,
+            None if options.json_text else self._json_columns,
+            self._shadows,
+            options.unknown_columns,
+            schema,
             options.masks,
             options.column_types == "history",
             options.sequences,
             self._unlogged_columns,
-        )  # fmt: skip
+        )
         self._cascades = CascadeWatch(self._resolver.delivers, missing)
         self._logs_cascades = False
         self.decoder = self._follower.decoder = BinlogDecoder(
-            self._resolver.resolve, self._classify, self._wants, self._table_changed, self._deliver,
-            options.piece_bytes, options.piece_entries, self._read_again, options.inflated_bytes,
+            self._resolver.resolve,
+            self._classify,
+            self._wants,
+            self._table_changed,
+            self._deliver,
+            options.piece_bytes,
+            options.piece_entries,
+            self._read_again,
+            options.inflated_bytes,
             lambda journal, offset: look_ahead(self.link.connection, journal, offset, options.inflated_bytes),
-        )  # fmt: skip
+        )
         self.decoder.destination = self._resolver.destination = destination
         self.progress = Progress(lambda: self.link.teller, self.decoder, self.alarms, options.backoff[1])
         self._damage: tuple[type[DecodeError], str, str] | None = None
@@ -182,9 +193,10 @@ class ParserRun:
             doing = self._follower.doing or f": {name_of(self.link.source)} has answered, and the position is still looked for"
             remedy = "A busy server or machine may need more seconds: start_timeout=."
         raise ConnectionLostError(
-            f"no start position within {timeout:g} s{doing}", destination=self._destination,
+            f"no start position within {timeout:g} s{doing}",
+            destination=self._destination,
             remedy=f"The parser goes on trying; subscribe again. {remedy}",
-        ) from problem  # fmt: skip
+        ) from problem
 
     @property
     def delivered_position(self) -> Position | None:
@@ -301,9 +313,13 @@ class ParserRun:
         executed = self._locator.executed(connection, position)
         if self._locator.started is None:
             first_look.warn(
-                connection, self._options.tables, self._options.fields, self._options.masks, self._destination,
+                connection,
+                self._options.tables,
+                self._options.fields,
+                self._options.masks,
+                self._destination,
                 name_of(self.link.source),
-            )  # fmt: skip
+            )
             self._read_foreign_keys(connection)
         # By them a position is found where GTIDs are not known: in the log of a standby of the other flavor too.
         digests = bool(connection.identity) and (not connection.has_gtids or len(self.link.sources) > 1)
@@ -322,9 +338,7 @@ class ParserRun:
             self.alarms.tell(AlarmKind.POSITION, warning)
         log.info("[%s] reads the log of %s from %s", self._destination, name_of(self.link.source), position)
         # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
-        self._follower.begin(
-            connection, position, self.link.is_stopping, self._locator.same_as, len(self.link.sources) > 1
-        )
+        self._follower.begin(connection, position, self.link.is_stopping, self._locator.same_as, len(self.link.sources) > 1)
         found = self._locator.found
         known = found.incarnation != "" or found.source not in ("", connection.identity)
         opening: list[bytes] = []
@@ -391,8 +405,9 @@ class ParserRun:
         if found is not None and found != position.incarnation:
             raise PositionLostError(
                 f"{name_of(self.link.source)} has reset its log while {position.journal} was read: {why}",
-                reason=LostReason.DIVERGED, position=position,
-            )  # fmt: skip
+                reason=LostReason.DIVERGED,
+                position=position,
+            )
 
     def _check_end(self, connection: FullConnection, events: Sequence[bytes]) -> None:
         """After a while without a change: is the log that is read still the one that the source writes?"""

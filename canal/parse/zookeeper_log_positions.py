@@ -145,9 +145,7 @@ class MixedLogPositionManager(ZooKeeperLogPositionManager):
 class PeriodMixedLogPositionManager(MixedLogPositionManager):
     """In memory, and a thread writes what has changed every ``interval`` seconds; see ``MixedLogPositionManager``."""
 
-    def __init__(
-        self, zookeeper: ZooKeeper | Session, address: tuple[str, int] = ("", 0), interval: float = 1.0
-    ) -> None:
+    def __init__(self, zookeeper: ZooKeeper | Session, address: tuple[str, int] = ("", 0), interval: float = 1.0) -> None:
         if not 0.0 < interval < threading.TIMEOUT_MAX:
             raise ConfigError(f"interval is a number of seconds > 0, not {interval!r}")
         super().__init__(zookeeper, address)

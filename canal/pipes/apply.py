@@ -121,9 +121,11 @@ class ApplyChanges:
 
     def __attrs_post_init__(self) -> None:
         for name, value, known in (
-            ("schema", self.schema, ("refuse", "add")), ("exact", self.exact, ("refuse", "null", "keep")),
-            ("absent", self.absent, ("refuse", "null")), ("snapshot", self.snapshot, ("refuse", "replace", "keep")),
-        ):  # fmt: skip
+            ("schema", self.schema, ("refuse", "add")),
+            ("exact", self.exact, ("refuse", "null", "keep")),
+            ("absent", self.absent, ("refuse", "null")),
+            ("snapshot", self.snapshot, ("refuse", "replace", "keep")),
+        ):
             if value not in known:
                 raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}")
         if not isinstance(self.target, TableTargets):
@@ -443,8 +445,7 @@ class ApplyChanges:
             return
         if documents := {name for name, text in pairs if text.startswith("JSON_")}:
             raise UnfitChangeError(
-                f"of the JSON in {', '.join(sorted(documents))} only the change is known, not the value"
-                f" (first at {where(held)})",
+                f"of the JSON in {', '.join(sorted(documents))} only the change is known, not the value (first at {where(held)})",
                 remedy="Unset binlog_row_value_options=PARTIAL_JSON at the source and take a snapshot.",
             )
         names = ", ".join(sorted({name for name, _ in pairs}))

@@ -171,8 +171,7 @@ class _Loop:
                 rows = pa.Table.from_batches([shape.batch(entries)])
                 types = types_text(schema.columns)
                 self.fn(
-                    self._frame(rows),
-                    Batch(message.id, schema.name, tables, start, end, *_bounds(rows), message.epoch, types),
+                    self._frame(rows), Batch(message.id, schema.name, tables, start, end, *_bounds(rows), message.epoch, types)
                 )
             if entry is not None and self.statements is not None:
                 self.statements(entry)
@@ -186,8 +185,10 @@ class _Loop:
         if shape is None and self.statements is None and not self.accepts(schema.schema, ""):
             log.warning(
                 "the Instance's filter passes %s but no statements about its whole database: a DROP DATABASE goes unnoticed; "
-                "let it pass %s\\. too", schema.name, schema.schema,
-            )  # fmt: skip
+                "let it pass %s\\. too",
+                schema.name,
+                schema.schema,
+            )
         if shape is None or not self.keep and shape.table is not schema:
             shape = self.shapes[schema.name] = Shape(schema, self.keep)
         return shape
@@ -215,10 +216,11 @@ class _Loop:
             row = _position_row(entry)
             numbers = row["_txn"][0].as_py(), row["_ord"][0].as_py()
             error = UnloggedChangeError(
-                what, position=f"{entry.transaction.journal}:{entry.offset}",
+                what,
+                position=f"{entry.transaction.journal}:{entry.offset}",
                 remedy="Bring the target to the state that the table has behind it, and settle it (Batch.loss.settle), or give "
                 "foreach_batch a function statements= that does.",
-            )  # fmt: skip
+            )
             loss = Loss(error, row, by_types=by_types)
             name = "" if table == ALL else name
             shape = self.shapes.get(name)
@@ -250,15 +252,16 @@ def _position_row(entry: Entry) -> pa.Table:
     transaction = entry.transaction
     journal, offset = transaction.journal, transaction.offset
     values = {
-        "_op": "T", "_txn": pack_txn(0, journal, offset), "_ord": entry.first_row, "_ts": entry.timestamp * 1_000_000,
+        "_op": "T",
+        "_txn": pack_txn(0, journal, offset),
+        "_ord": entry.first_row,
+        "_ts": entry.timestamp * 1_000_000,
         "_gtid": transaction.gtid or f"{journal}:{offset}",
-    }  # fmt: skip
+    }
     return pa.table({field.name: pa.array([values[field.name]], field.type) for field in HEAD})
 
 
-def _sections(
-    entries: Sequence[Entry],
-) -> Iterator[tuple[Entry | None, list[tuple[TableSchema, list[Entry]]], Entry | None]]:
+def _sections(entries: Sequence[Entry]) -> Iterator[tuple[Entry | None, list[tuple[TableSchema, list[Entry]]], Entry | None]]:
     """Rows by table, up to each statement and that, to a change of a table's columns or of the log, and up to the end.
 
     Each with its last entry, but for what goes to the end.

@@ -127,9 +127,7 @@ class _Window:
     def key(self, row: Row, other: Row | None = None) -> Key:
         values = [row.get(name, ABSENT) for name in self.source.identity]
         if other is not None:
-            values = [
-                other.get(name, ABSENT) if value is ABSENT else value for name, value in zip(self.source.identity, values)
-            ]
+            values = [other.get(name, ABSENT) if value is ABSENT else value for name, value in zip(self.source.identity, values)]
         return self.keys.exact(tuple(values))
 
     def touch(self, entry: Entry) -> bool:
@@ -148,7 +146,7 @@ class _Window:
 
 def initial_of(
     instance: Instance, target: Target, rules: Rules, *, client_id: int, parks: bool, batch_size: int, json_text: bool
-) -> Initial:  # fmt: skip
+) -> Initial:
     """Return what loads the existing rows of the tables that a client of an instance follows.
 
     Args:
@@ -174,9 +172,13 @@ def initial_of(
     accepts = config.table_filter().narrow(instance.subscriptions().get(client_id, "")).accepts
     forms = Forms(config.column_filter(), config.masks(), config.time_zone, json)
     return Initial(
-        ServerTables(lambda: instance._parts.teller.source, accepts, forms, config.shadow_tables), target, rules, parks=parks,
-        executor=ThreadPoolExecutor(1, f"canal-{instance.destination}-pipe-rows"), chunk_rows=max(batch_size, _CHUNK_ROWS),
-    )  # fmt: skip
+        ServerTables(lambda: instance._parts.teller.source, accepts, forms, config.shadow_tables),
+        target,
+        rules,
+        parks=parks,
+        executor=ThreadPoolExecutor(1, f"canal-{instance.destination}-pipe-rows"),
+        chunk_rows=max(batch_size, _CHUNK_ROWS),
+    )
 
 
 @attrs.define(eq=False)
@@ -227,9 +229,7 @@ class Initial:
         chunk_rows: rows of a chunk.
     """
 
-    def __init__(
-        self, tables: Tables, target: Target, rules: Rules, *, parks: bool, executor: Executor, chunk_rows: int
-    ) -> None:
+    def __init__(self, tables: Tables, target: Target, rules: Rules, *, parks: bool, executor: Executor, chunk_rows: int) -> None:
         self._tables = tables
         self._target = target
         self._rules = rules
@@ -263,9 +263,13 @@ class Initial:
         name = first.left[0]
         of = self._sources[name].rows if name in self._sources else 0
         return LoadStatus(
-            ".".join(name), first.rows, max(of, first.rows), self._of_tables - left, self._of_tables,
+            ".".join(name),
+            first.rows,
+            max(of, first.rows),
+            self._of_tables - left,
+            self._of_tables,
             self._pace.left(first.rows, of),
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """End what is read."""
@@ -510,9 +514,7 @@ class Initial:
 
     # -- on the thread that reads ---------------------------------------------------------------------------------------------
 
-    def _read(
-        self, window: _Window, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event
-    ) -> _Chunk:  # fmt: skip
+    def _read(self, window: _Window, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event) -> _Chunk:
         with as_own():
             return self._tried(lambda: self._chunk(window, after, order, done, cancelled), cancelled)
 
@@ -528,9 +530,7 @@ class Initial:
                 log.warning("existing rows cannot be read now, it is tried again: %s", error)
                 wait = min(2 * wait, _PAUSE)
 
-    def _chunk(
-        self, window: _Window, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event
-    ) -> _Chunk:
+    def _chunk(self, window: _Window, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event) -> _Chunk:
         if not window.is_settled:
             self._tables.settle(window.name, window.at, cancelled)
             window.is_settled = True

@@ -157,20 +157,40 @@ def pipe(
         ConfigError: an option cannot be.
     """
     return Pipe(
-        instance.instance if isinstance(instance, AsyncInstance) else instance, target, rules=rules, stream=stream,
-        on_error=on_error, on_unfit=on_unfit, on_large=on_large, acknowledged=acknowledged, client_id=client_id,
-        batch_size=batch_size, linger=linger, snapshot=snapshot,
-    )  # fmt: skip
+        instance.instance if isinstance(instance, AsyncInstance) else instance,
+        target,
+        rules=rules,
+        stream=stream,
+        on_error=on_error,
+        on_unfit=on_unfit,
+        on_large=on_large,
+        acknowledged=acknowledged,
+        client_id=client_id,
+        batch_size=batch_size,
+        linger=linger,
+        snapshot=snapshot,
+    )
 
 
 class Pipe:
     """What ``canal.pipe`` gives. ``run`` and ``start`` may be called again after an end; other calls are safe from any thread."""
 
     def __init__(
-        self, instance: Instance, target: Target, *, rules: Iterable[Rule], stream: str, on_error: Retry | str,
-        on_unfit: Target | str, on_large: Literal["stop", "pieces"], acknowledged: Collection[str], client_id: int,
-        batch_size: int, linger: float, snapshot: Literal["none", "initial"],
-    ) -> None:  # fmt: skip
+        self,
+        instance: Instance,
+        target: Target,
+        *,
+        rules: Iterable[Rule],
+        stream: str,
+        on_error: Retry | str,
+        on_unfit: Target | str,
+        on_large: Literal["stop", "pieces"],
+        acknowledged: Collection[str],
+        client_id: int,
+        batch_size: int,
+        linger: float,
+        snapshot: Literal["none", "initial"],
+    ) -> None:
         _check(target, on_error, on_unfit, on_large, acknowledged, batch_size)
         if snapshot not in ("none", "initial"):
             raise ConfigError(f'snapshot is "none" or "initial", not {snapshot!r}')
@@ -189,18 +209,28 @@ class Pipe:
         self._loading: Callable[[], Initial] | None = None
         if snapshot == "initial":
             self._loading = lambda: initial_of(
-                instance, target, Rules(given, is_log=target.is_log), client_id=client_id, parks=self._park is not None,
-                batch_size=batch_size, json_text=self._reading["json_text"],
-            )  # fmt: skip
+                instance,
+                target,
+                Rules(given, is_log=target.is_log),
+                client_id=client_id,
+                parks=self._park is not None,
+                batch_size=batch_size,
+                json_text=self._reading["json_text"],
+            )
         self._rules = Rules(given, is_log=target.is_log, acknowledged=acknowledged) if given else None
         accepts = instance.config.table_filter().accepts if instance.config is not None else lambda schema, table: True
         self._reading: dict[str, Any] = {
-            "is_log": target.is_log, "accepts": accepts, "acknowledged": acknowledged,
+            "is_log": target.is_log,
+            "accepts": accepts,
+            "acknowledged": acknowledged,
             "json_text": not getattr(target, "takes_objects", False),
-        }  # fmt: skip
+        }
         self._fetching: dict[str, Any] = {
-            "batch_size": batch_size, "linger": linger, "is_whole": target.scope == "all", "on_large": on_large,
-        }  # fmt: skip
+            "batch_size": batch_size,
+            "linger": linger,
+            "is_whole": target.scope == "all",
+            "on_large": on_large,
+        }
         self._stopping = threading.Event()
         self._thread: OwnThread | None = None
         self._began = threading.Event()  # of the thread: it runs, or has ended
@@ -241,9 +271,13 @@ class Pipe:
 
     def _read_units(self, initial: Initial | None) -> None:
         units = Units(
-            self.instance, self.client_id, reader=Reader(**self._reading), rules=self._rules,
-            parks=self._park is not None, **self._fetching,
-        )  # fmt: skip
+            self.instance,
+            self.client_id,
+            reader=Reader(**self._reading),
+            rules=self._rules,
+            parks=self._park is not None,
+            **self._fetching,
+        )
         self._announce()
         self._tell(is_running=True, error=None)
         self._began.set()
@@ -330,9 +364,7 @@ class Pipe:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
     def status(self) -> PipeStatus:
@@ -345,9 +377,13 @@ class Pipe:
     def _announce(self) -> None:
         whole = "a transaction is one commit" if self.target.scope == "all" else "each table is committed by itself"
         log.info(
-            "[%s] pipe to %s, stream %s: %s; %s", self.instance.destination, self.target, self.stream,
-            self.target.guarantee.promise, whole,
-        )  # fmt: skip
+            "[%s] pipe to %s, stream %s: %s; %s",
+            self.instance.destination,
+            self.target,
+            self.stream,
+            self.target.guarantee.promise,
+            whole,
+        )
 
     # -- the loop -------------------------------------------------------------------------------------------------------
 
@@ -383,9 +419,13 @@ class Pipe:
         if isinstance(error, TargetError):
             wait = max(wait, min(error.retry_after, _LONGEST_ASKED))
         log.warning(
-            "[%s] %s failed, attempt %d; it is tried again in %.1f s: %s", self.instance.destination, self.target, failures,
-            wait, error,
-        )  # fmt: skip
+            "[%s] %s failed, attempt %d; it is tried again in %.1f s: %s",
+            self.instance.destination,
+            self.target,
+            failures,
+            wait,
+            error,
+        )
         self._stopping.wait(wait)
 
 
@@ -458,8 +498,10 @@ class _Writer:
             if order < 0:
                 log.warning(
                     "[%s] %s is at %s, behind the cursor: it is given everything from there on",
-                    self.pipe.instance.destination, self.pipe.target, known.position,
-                )  # fmt: skip
+                    self.pipe.instance.destination,
+                    self.pipe.target,
+                    known.position,
+                )
                 self.units.seek(known.position)
                 return False
             if order > 0:
@@ -540,9 +582,7 @@ class _Writer:
             self._known[table] = self.work.progress(table)
         return self._known[table]
 
-    def _commit(
-        self, unit: Unit | _Place, changes: Changes, table: str, source: str = "", load: Load | None = None
-    ) -> None:  # fmt: skip
+    def _commit(self, unit: Unit | _Place, changes: Changes, table: str, source: str = "", load: Load | None = None) -> None:
         """Commit, without what turns out to be unfit, which is parked before."""
         pipe = self.pipe
         known = self._known[table]
@@ -566,9 +606,12 @@ class _Writer:
         self._known[table] = progress
         status = pipe.status()
         pipe._tell(
-            progress=progress, commits=status.commits + 1, changes=status.changes + len(changes), committed_at=time.time(),
+            progress=progress,
+            commits=status.commits + 1,
+            changes=status.changes + len(changes),
+            committed_at=time.time(),
             error=None,
-        )  # fmt: skip
+        )
 
     def _park(self, unit: Unit | _Place, changes: list[Change]) -> None:
         pipe = self.pipe
@@ -581,9 +624,13 @@ class _Writer:
         self._parking.commit(Progress(unit.end, unit.epoch))
         pipe._tell(parked=pipe.status().parked + len(changes))
         log.warning(
-            "[%s] changes are parked in %s, the first at %s: %s; count %d", pipe.instance.destination, pipe._park,
-            changes[0].origin.position, visible(str(changes[0].error)), len(changes),
-        )  # fmt: skip
+            "[%s] changes are parked in %s, the first at %s: %s; count %d",
+            pipe.instance.destination,
+            pipe._park,
+            changes[0].origin.position,
+            visible(str(changes[0].error)),
+            len(changes),
+        )
 
 
 def _source(changes: Changes, table: str, known: Progress | None) -> str:
@@ -622,9 +669,7 @@ def _order(one: Position, other: Position) -> int:
     return behind - before
 
 
-def _check(
-    target: object, on_error: object, on_unfit: object, on_large: object, acknowledged: object, batch_size: int
-) -> None:
+def _check(target: object, on_error: object, on_unfit: object, on_large: object, acknowledged: object, batch_size: int) -> None:
     if not isinstance(target, Target):
         raise ConfigError(f"the target must be one of canal.targets, or one with their Protocol, not {target!r}")
     if on_error != "stop" and not isinstance(on_error, Retry):

@@ -159,16 +159,19 @@ class Rules:
             if error.changes:
                 raise
             raise UnfitChangeError(
-                f"{error.message}: a change of {change.table.source}", position=change.origin.position, changes=(change,),
+                f"{error.message}: a change of {change.table.source}",
+                position=change.origin.position,
+                changes=(change,),
                 remedy=error.remedy,
-            ) from error  # fmt: skip
+            ) from error
         except CanalError:
             raise
         except Exception as error:
             raise HookError(
-                f"a rule for {change.table.source} failed: {type(error).__name__}", position=change.origin.position,
+                f"a rule for {change.table.source} failed: {type(error).__name__}",
+                position=change.origin.position,
                 remedy="Its cause is the exception of the callable.",
-            ) from error  # fmt: skip
+            ) from error
 
     def name_of(self, source: str) -> str:
         """What the target calls a table of the source; "" where a callable says so for each change."""
@@ -298,8 +301,9 @@ class Plan:
         try:
             filled = {
                 column.name: pa.repeat(pa.scalar(constants[column.name], arrow_type(column)), len(changes.op))
-                for column in self.table.columns if own[column.name] is None
-            }  # fmt: skip
+                for column in self.table.columns
+                if own[column.name] is None
+            }
         except (pa.ArrowException, TypeError, ValueError):
             return None
 
@@ -311,9 +315,7 @@ class Plan:
             changes, table=self.table, after=table(changes.after, own), before_keys=table(changes.before_keys, self.table.keys)
         )
 
-    def _made(
-        self, table: Table, columns: tuple[ColumnSchema, ...], own: Sequence[str], computed: frozenset[str]
-    ) -> Table:  # fmt: skip
+    def _made(self, table: Table, columns: tuple[ColumnSchema, ...], own: Sequence[str], computed: frozenset[str]) -> Table:
         rule = self.rule
         keys = tuple(rule.keys if rule.keys is not None else own)
         has_keys = set(keys) <= {column.name for column in columns}
@@ -323,9 +325,14 @@ class Plan:
             keys = (rule.merge, *(name for name in keys if name != rule.merge))
         path = rule.path(table)
         return attrs.evolve(
-            table, name=".".join(path), path=path, columns=columns, keys=keys if has_keys else (),
-            merge=(rule.merge, *self._merged) if self._merged else None, computed=computed,
-        )  # fmt: skip
+            table,
+            name=".".join(path),
+            path=path,
+            columns=columns,
+            keys=keys if has_keys else (),
+            merge=(rule.merge, *self._merged) if self._merged else None,
+            computed=computed,
+        )
 
     def apply(self, change: Change) -> Iterable[Change]:
         rule = self.rule

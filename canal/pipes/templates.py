@@ -62,10 +62,16 @@ class Template:
             where, position = f" of a change of {change.table.source}", change.origin.position
             row = change.before if change.after is None else change.after
             values = {
-                "before": _values(change.before), "after": _values(change.after), "op": change.op.name, "id": change.id,
-                "ts": change.origin.ts, "transaction": change.origin.transaction, "position": position,
-                **_names(change.table), "row": _values(row),
-            }  # fmt: skip
+                "before": _values(change.before),
+                "after": _values(change.after),
+                "op": change.op.name,
+                "id": change.id,
+                "ts": change.origin.ts,
+                "transaction": change.origin.transaction,
+                "position": position,
+                **_names(change.table),
+                "row": _values(row),
+            }
         else:
             row = about[-1]
             if isinstance(about[0], Table):
@@ -76,10 +82,11 @@ class Template:
         except Exception as error:  # of a filter, too; only jinja2's own says nothing of values
             why = error.message if isinstance(error, (TemplateError, _NoTextError)) else type(error).__name__
             raise UnfitChangeError(
-                f"the template {self.text!r} cannot be made{where}: {why}", position=position,
+                f"the template {self.text!r} cannot be made{where}: {why}",
+                position=position,
                 changes=about[:1] if isinstance(about[0], Change) else (),
                 remedy="Mend the template, or park such changes by on_unfit.",
-            ) from error  # fmt: skip
+            ) from error
 
 
 class _NoTextError(Exception):

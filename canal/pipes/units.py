@@ -182,10 +182,11 @@ class Units:
     def _too_large(self, message: Message) -> UsageError:
         return UsageError(
             "a transaction is larger than the store, so it cannot be one commit",
-            destination=self.instance.destination, position=message.entries[0].transaction,
+            destination=self.instance.destination,
+            position=message.entries[0].transaction,
             remedy="Raise store_entries and store_bytes of the InstanceConfig, or let it be committed in pieces by "
             'on_large="pieces": a reader of the target may then see a part of it.',
-        )  # fmt: skip
+        )
 
     def _is_stuck(self, before: float) -> tuple[bool, float]:
         """Whether the writer of the store has waited for room since ``before``, while one batch of this client fills it."""

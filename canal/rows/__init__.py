@@ -8,28 +8,9 @@ from canal._util.lazy import lazy_names
 
 if TYPE_CHECKING:
     from canal.rows.mask import Mask
-    from canal.rows.values import (
-        ABSENT,
-        AmbiguousLabel,
-        InvalidJson,
-        InvalidText,
-        JsonDiff,
-        NoLabel,
-        PartialJson,
-        ZeroDate,
-    )
+    from canal.rows.values import ABSENT, AmbiguousLabel, InvalidJson, InvalidText, JsonDiff, NoLabel, PartialJson, ZeroDate
 
-__all__ = [
-    "ABSENT",
-    "AmbiguousLabel",
-    "InvalidJson",
-    "InvalidText",
-    "JsonDiff",
-    "Mask",
-    "NoLabel",
-    "PartialJson",
-    "ZeroDate",
-]
+__all__ = ["ABSENT", "AmbiguousLabel", "InvalidJson", "InvalidText", "JsonDiff", "Mask", "NoLabel", "PartialJson", "ZeroDate"]
 
 _HOMES: Final = {
     "ABSENT": "values",

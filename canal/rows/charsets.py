@@ -58,16 +58,29 @@ _COLLATIONS = {
     "utf16le": "56 62 1080 1086",
     "utf32": "60-61 160-183 736-738 1084-1085 1184 1206 3072-3239 3256-3271",
     "utf8mb3": "33 76 83 192-215 223 576-579 1057 1107 1216 1238 2048-2215 2232-2247",
-    "utf8mb4": (
-        "45-46 224-247 255-271 273-275 277-294 296-298 300 303-323 608-611 1069-1070 1248 1270 2304-2471 2488-2503"
-    ),
+    "utf8mb4": ("45-46 224-247 255-271 273-275 277-294 296-298 300 303-323 608-611 1069-1070 1248 1270 2304-2471 2488-2503"),
 }
 
 #: The most bytes that a character takes, where it is more than one.
 MAX_CHAR_BYTES = {
-    "utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "utf16": 4, "utf16le": 4, "utf32": 4, "ucs2": 2, "gbk": 2, "gb2312": 2,
-    "gb18030": 4, "big5": 2, "sjis": 2, "cp932": 2, "ujis": 3, "eucjpms": 3, "euckr": 2, "filename": 5,
-}  # fmt: skip
+    "utf8mb4": 4,
+    "utf8mb3": 3,
+    "utf8": 3,
+    "utf16": 4,
+    "utf16le": 4,
+    "utf32": 4,
+    "ucs2": 2,
+    "gbk": 2,
+    "gb2312": 2,
+    "gb18030": 4,
+    "big5": 2,
+    "sjis": 2,
+    "cp932": 2,
+    "ujis": 3,
+    "eucjpms": 3,
+    "euckr": 2,
+    "filename": 5,
+}
 
 
 def is_charset(name: str) -> bool:
@@ -77,16 +90,34 @@ def is_charset(name: str) -> bool:
 
 #: Python's own codec for a character set, where it has one.
 _CODECS = {
-    "ascii": "ascii", "utf8": "utf-8", "utf8mb3": "utf-8", "utf8mb4": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le",
-    "utf32": "utf-32-be", "cp1250": "cp1250", "cp1251": "cp1251", "cp1257": "cp1257", "cp850": "cp850", "cp852": "cp852",
-    "hp8": "hp-roman8", "koi8r": "koi8-r", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin7": "iso8859-13",
-    "macce": "mac-latin2", "macroman": "mac-roman", "euckr": "cp949", "gb2312": "gb2312", "gbk": "gbk",
-}  # fmt: skip
+    "ascii": "ascii",
+    "utf8": "utf-8",
+    "utf8mb3": "utf-8",
+    "utf8mb4": "utf-8",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+    "cp1250": "cp1250",
+    "cp1251": "cp1251",
+    "cp1257": "cp1257",
+    "cp850": "cp850",
+    "cp852": "cp852",
+    "hp8": "hp-roman8",
+    "koi8r": "koi8-r",
+    "latin2": "iso8859-2",
+    "latin5": "iso8859-9",
+    "latin7": "iso8859-13",
+    "macce": "mac-latin2",
+    "macroman": "mac-roman",
+    "euckr": "cp949",
+    "gb2312": "gb2312",
+    "gbk": "gbk",
+}
 
 # -- where Python and the servers differ -------------------------------------------------------------------------------
 
 #: Upper halves of single-byte sets; U+FFFE where the server has no character.
-# fmt: off
+
 _UPPER_HALVES = {
     "armscii8": (
         "\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91\x92\x93\x94\x95\x96\x97\x98\x99\x9a\x9b\x9c\x9d\x9e\x9f\xa0❁§։)(»«—.՝,-՟…՜՛՞ԱաԲբԳգԴդԵեԶզԷէ"
@@ -137,7 +168,7 @@ _UPPER_HALVES = {
         "ภมยรฤลฦวศษสหฬอฮฯะัาำิีึืฺุู\ufffe\ufffe\ufffe\ufffe฿เแโใไๅๆ็่้๊๋์ํ๎๏๐๑๒๓๔๕๖๗๘๙๚๛\ufffe\ufffe\ufffe\ufffe"
     ),
 }
-# fmt: on
+
 #: The one set whose lower half is not ASCII.
 _SWE7 = {
     0x40: "É",
@@ -168,7 +199,7 @@ _NONE = {
     "cp932": ("\x80\uf8f0\uf8f1\uf8f2\uf8f3", (b"\x80", b"\xa0", b"\xfd", b"\xfe", b"\xff")),
 }
 #: Characters that Python's codec lacks: runs that begin at a byte sequence.
-# fmt: off
+
 _MORE = {
     "big5": {b"\xf9\xd6": "碁銹裏墻恒粧嫺"},
     "ujis": {},
@@ -180,7 +211,6 @@ _MORE = {
         b"\xad\xdf": "㍻〝〟№㏍℡㊤㊥㊦㊧㊨㈱㈲㈹㍾㍽㍼≒≡∫∮∑√⊥∠∟⊿∵∩∪",
     },
 }
-# fmt: on
 
 
 #: Charsets that write ASCII in more than one byte, and the fewest bytes of a character.
@@ -213,8 +243,7 @@ def charset_of(collation: int, flavor: str = "") -> str:
     charset = _by_id().get(collation)
     if charset is None:
         raise UnsupportedError(
-            f"collation {collation} is unknown",
-            remedy="A newer server has it: use a version of the library that knows it.",
+            f"collation {collation} is unknown", remedy="A newer server has it: use a version of the library that knows it."
         )
     return charset
 

@@ -31,10 +31,26 @@ _MILLION = 1000000
 
 #: Bytes of a value in its buffer.
 _SIZES = {
-    native.I8: 1, native.U8: 1, native.I16: 2, native.U16: 2, native.I24: 4, native.U24: 4, native.I32: 4, native.U32: 4,
-    native.I64: 8, native.U64: 8, native.FLOAT: 4, native.DOUBLE: 8, native.YEAR: 2, native.DATE: 4, native.DATETIME: 8,
-    native.TIMESTAMP: 8, native.TIME: 8, native.BIT: 8, native.NUMBER: 8,
-}  # fmt: skip
+    native.I8: 1,
+    native.U8: 1,
+    native.I16: 2,
+    native.U16: 2,
+    native.I24: 4,
+    native.U24: 4,
+    native.I32: 4,
+    native.U32: 4,
+    native.I64: 8,
+    native.U64: 8,
+    native.FLOAT: 4,
+    native.DOUBLE: 8,
+    native.YEAR: 2,
+    native.DATE: 4,
+    native.DATETIME: 8,
+    native.TIMESTAMP: 8,
+    native.TIME: 8,
+    native.BIT: 8,
+    native.NUMBER: 8,
+}
 _TEXTS = (native.UTF8, native.BYTES, native.PADDED)
 
 
@@ -360,7 +376,7 @@ class ColumnBuilder:
             raise UsageError(
                 f"column {self.name!r} has more than {self.limit} bytes in one batch, which Arrow's offsets cannot tell",
                 remedy="Take fewer entries at once.",
-            )  # fmt: skip
+            )
 
 
 class Images:

@@ -38,18 +38,39 @@ _MAX_IMAGES = 256
 _SMALL = 4096
 
 _FIXED = {
-    codes.TINY: 1, codes.SHORT: 2, codes.LONG: 4, codes.FLOAT: 4, codes.DOUBLE: 8, codes.NULL: 0, codes.TIMESTAMP: 4,
-    codes.LONGLONG: 8, codes.INT24: 3, codes.DATE: 3, codes.TIME: 3, codes.DATETIME: 8, codes.YEAR: 1, codes.NEWDATE: 3,
-}  # fmt: skip
+    codes.TINY: 1,
+    codes.SHORT: 2,
+    codes.LONG: 4,
+    codes.FLOAT: 4,
+    codes.DOUBLE: 8,
+    codes.NULL: 0,
+    codes.TIMESTAMP: 4,
+    codes.LONGLONG: 8,
+    codes.INT24: 3,
+    codes.DATE: 3,
+    codes.TIME: 3,
+    codes.DATETIME: 8,
+    codes.YEAR: 1,
+    codes.NEWDATE: 3,
+}
 _INTEGERS = {
-    codes.TINY: native.I8, codes.SHORT: native.I16, codes.INT24: native.I24, codes.LONG: native.I32,
+    codes.TINY: native.I8,
+    codes.SHORT: native.I16,
+    codes.INT24: native.I24,
+    codes.LONG: native.I32,
     codes.LONGLONG: native.I64,
-}  # fmt: skip
+}
 _PLAIN_KINDS = {
-    codes.FLOAT: native.FLOAT, codes.DOUBLE: native.DOUBLE, codes.NULL: native.NULL,
-    codes.TIMESTAMP: native.OLD_TIMESTAMP, codes.DATE: native.DATE, codes.TIME: native.OLD_TIME,
-    codes.DATETIME: native.OLD_DATETIME, codes.YEAR: native.YEAR, codes.NEWDATE: native.DATE,
-}  # fmt: skip
+    codes.FLOAT: native.FLOAT,
+    codes.DOUBLE: native.DOUBLE,
+    codes.NULL: native.NULL,
+    codes.TIMESTAMP: native.OLD_TIMESTAMP,
+    codes.DATE: native.DATE,
+    codes.TIME: native.OLD_TIME,
+    codes.DATETIME: native.OLD_DATETIME,
+    codes.YEAR: native.YEAR,
+    codes.NEWDATE: native.DATE,
+}
 _TEMPORAL_KINDS = {codes.TIMESTAMP2: native.TIMESTAMP, codes.DATETIME2: native.DATETIME, codes.TIME2: native.TIME}
 #: Bytes of these but the fraction.
 _WHOLE_SECONDS = {codes.TIMESTAMP2: 4, codes.DATETIME2: 5, codes.TIME2: 3}
@@ -185,9 +206,7 @@ class Image:
         self.absent = tuple(slot for slot in range(decoder.width) if slot not in found)
         self.width = decoder.width
         self.leaf = not _HOLDERS & set(self.kinds)
-        self.partial = tuple(
-            (slot, i) for i, slot in enumerate(slots) if self.kinds[i] == native.JSON_DIFFS and slot != _SKIP
-        )
+        self.partial = tuple((slot, i) for i, slot in enumerate(slots) if self.kinds[i] == native.JSON_DIFFS and slot != _SKIP)
         self._plan_steps()
 
     def _plan_steps(self):
@@ -570,9 +589,7 @@ class RowDecoder:
         elif count > 250:
             raise DecodeError(f"rows event has a column count that begins with {count:#x}; servers have 4096 at most")
         if count != self.count:
-            raise DecodeError(
-                f"rows event has {count} columns, its table map {self.count}", remedy=LOG_DAMAGED
-            )
+            raise DecodeError(f"rows event has {count} columns, its table map {self.count}", remedy=LOG_DAMAGED)
         size = self.bitmap_bytes
         is_update = kind & 1
         if end - pos < (2 * size if is_update else size):
@@ -618,9 +635,10 @@ class RowDecoder:
     def _unhidden(self, i):
         name = self.plan[i][5]
         return UnsupportedError(
-            f"column {name!r} is in a row, and seems to be one that MySQL has made for a functional key", column=name,
+            f"column {name!r} is in a row, and seems to be one that MySQL has made for a functional key",
+            column=name,
             remedy="Rename a column of yours that is named as those are.",
-        )  # fmt: skip
+        )
 
     def _truncated(self, image, column, at):
         name = image.names[column] if column >= 0 else ""
@@ -827,10 +845,7 @@ class RowDecoder:
             year = day // 10000
             if year > 9999:
                 raise _impossible(image, i)
-            return _moment(
-                year, day // 100 % 100, day % 100,
-                number // 10000 % 100, number // 100 % 100, number % 100, 0, 0,
-            )  # fmt: skip
+            return _moment(year, day // 100 % 100, day % 100, number // 10000 % 100, number // 100 % 100, number % 100, 0, 0)
         if kind == native.OLD_TIMESTAMP:
             return self._timestamp(wire.u32(p, start), 0, 0)
         if kind == native.HIRES_TIMESTAMP:
@@ -862,9 +877,7 @@ class RowDecoder:
         else:
             month -= 9
             year += 1
-        return native.datetime_new(
-            year, month, day, second // 3600, second // 60 % 60, second % 60, micros, self.timezone
-        )
+        return native.datetime_new(year, month, day, second // 3600, second // 60 % 60, second % 60, micros, self.timezone)
 
     def _json(self, image, i, data, start, end):
         try:
@@ -961,9 +974,7 @@ def _inflate(image, i, data, start, end):
         except zlib.error:
             pass
     if plain is None or len(plain) != size or not inflater.eof or inflater.unused_data:
-        raise DecodeError(
-            f"column {image.names[i]!r} cannot be inflated", column=image.names[i], remedy=LOG_DAMAGED
-        )
+        raise DecodeError(f"column {image.names[i]!r} cannot be inflated", column=image.names[i], remedy=LOG_DAMAGED)
     return plain
 
 
@@ -1020,9 +1031,13 @@ def _date(year, month, day):
 def _moment(year, month, day, hour, minute, second, micros, digits):
     """A naive datetime, or the server's text of what is none."""
     if (
-        0 < year < 10000 and 0 < month < 13 and (0 < day < 29 or 0 < day <= _days_in(year, month))
-        and hour < 24 and minute < 60 and second < 60
-    ):  # fmt: skip
+        0 < year < 10000
+        and 0 < month < 13
+        and (0 < day < 29 or 0 < day <= _days_in(year, month))
+        and hour < 24
+        and minute < 60
+        and second < 60
+    ):
         return native.datetime_new(year, month, day, hour, minute, second, micros, None)
     text = f"{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"
     return ZeroDate(f"{text}.{micros:06}"[: 20 + digits] if digits else text)
@@ -1067,9 +1082,7 @@ def _datetime(image, i, data, start, size, digits):
     packed -= _DATETIME_ZERO
     days = packed >> 17
     months = days >> 5
-    return _moment(
-        months // 13, months % 13, days & 31, packed >> 12 & 31, packed >> 6 & 63, packed & 63, micros, digits
-    )
+    return _moment(months // 13, months % 13, days & 31, packed >> 12 & 31, packed >> 6 & 63, packed & 63, micros, digits)
 
 
 def _time(image, i, data, start, size):
@@ -1096,9 +1109,15 @@ def _hires(image, i, kind, packed, digits):
         if months // 13 > 9999:
             raise _impossible(image, i)
         return _moment(
-            months // 13, months % 13, packed // 86400 % 32, packed // 3600 % 24, packed // 60 % 60, packed % 60,
-            fraction * _power(6 - digits), digits,
-        )  # fmt: skip
+            months // 13,
+            months % 13,
+            packed // 86400 % 32,
+            packed // 3600 % 24,
+            packed // 60 % 60,
+            packed % 60,
+            fraction * _power(6 - digits),
+            digits,
+        )
     zero = 3020400 * unit
     negative = packed < zero
     packed = zero - packed if negative else packed - zero
@@ -1113,9 +1132,10 @@ def _label(image, i, number):
     labels = image.extras[i]
     if number >= len(labels):
         raise DecodeError(
-            f"member {number} of the ENUM {image.names[i]!r}, which has {len(labels) - 1}", column=image.names[i],
+            f"member {number} of the ENUM {image.names[i]!r}, which has {len(labels) - 1}",
+            column=image.names[i],
             remedy="The table's columns are not what its schema says.",
-        )  # fmt: skip
+        )
     return labels[number]
 
 
@@ -1125,9 +1145,10 @@ def _set_text(image, i, mask):
     if text is None:
         if mask >> len(labels):
             raise DecodeError(
-                f"bits {mask:#x} in the SET {image.names[i]!r}, which has {len(labels)} members", column=image.names[i],
+                f"bits {mask:#x} in the SET {image.names[i]!r}, which has {len(labels)} members",
+                column=image.names[i],
                 remedy="The table's columns are not what its schema says.",
-            )  # fmt: skip
+            )
         text = set_text(labels, mask)
         text = _label_value(text, charset, mask, _bits_of(text, labels))
         if len(seen) < 4096:

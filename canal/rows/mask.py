@@ -91,9 +91,15 @@ class Mask:
         is_text = column.base_type in _TEXT_TYPES and column.charset not in (None, "binary")
         kind = "char(64)" if self.kind == "hmac" else column.column_type if is_text else "varchar(255)"
         return attrs.evolve(
-            column, type_code=codes.VARCHAR, meta=0, unsigned=False, charset="utf8mb4", labels=None, column_type=kind,
+            column,
+            type_code=codes.VARCHAR,
+            meta=0,
+            unsigned=False,
+            charset="utf8mb4",
+            labels=None,
+            column_type=kind,
             unmasked=column,
-        )  # fmt: skip
+        )
 
 
 def _counted(count: int) -> int:

@@ -20,16 +20,7 @@ from canal._util.lifecycle import Life, Steps
 from canal._util.threads import OwnThread
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.config import Group, InstanceConfig, check_shared
-from canal.errors import (
-    CanalError,
-    ConfigError,
-    ConnectionLostError,
-    CursorError,
-    HookError,
-    StateError,
-    StoreClosedError,
-    fresh,
-)
+from canal.errors import CanalError, ConfigError, ConnectionLostError, CursorError, HookError, StateError, StoreClosedError, fresh
 from canal.ha import Role
 from canal.instance.client_filter import ClientFilter
 from canal.instance.ha_turns import bind
@@ -49,10 +40,24 @@ log = logging.getLogger("canal")
 #: Seconds of one wait for the source, between two looks whether the output is being stopped.
 _LOOK: Final = 0.2
 #: What an output may have of its own; everything else is the source's, which is read once.
-_OPTIONS: Final = frozenset((
-    "black_filter", "row_filter", "leave_out", "hooks", "store_entries", "store_bytes", "slow_after", "isolate_ddl",
-    "whole_transactions", "batch_bytes", "empty_transaction_interval", "empty_transaction_count", "start_timeout", "alarm",
-))  # fmt: skip
+_OPTIONS: Final = frozenset(
+    (
+        "black_filter",
+        "row_filter",
+        "leave_out",
+        "hooks",
+        "store_entries",
+        "store_bytes",
+        "slow_after",
+        "isolate_ddl",
+        "whole_transactions",
+        "batch_bytes",
+        "empty_transaction_interval",
+        "empty_transaction_count",
+        "start_timeout",
+        "alarm",
+    )
+)
 
 
 class RouterSink:
@@ -111,9 +116,10 @@ class RouterSink:
         unknown = sorted(options.keys() - _OPTIONS)
         if unknown:
             raise ConfigError(
-                f"an output has no {', '.join(unknown)} of its own", destination=destination,
+                f"an output has no {', '.join(unknown)} of its own",
+                destination=destination,
                 remedy=f"What is about the source stands in the router's config. An output has {', '.join(sorted(_OPTIONS))}.",
-            )  # fmt: skip
+            )
         if destination in self.outputs or destination == self._config.destination:
             raise ConfigError("there is a destination of this name already", destination=destination)
         ha = self._config.ha
@@ -168,9 +174,7 @@ class RouterSink:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
     def _begin(self) -> None:
@@ -292,7 +296,6 @@ class Reading:
         parser.began = self._check_history
         self.instance._name_clients(lambda client_id: f"output {self._routes[client_id - 1].destination}")
 
-
     def _check_history(self, position: Position) -> None:
         """Warn if a restart may find rows of a table as it was before an ALTER, and nothing that says how it was."""
         asked = parser_teller(self.instance.parser)
@@ -410,9 +413,10 @@ class RouteRun:
                 raise fresh(self.error)
         if self.is_waiting and not self.is_over:
             raise ConnectionLostError(
-                f"no start position within {timeout:g} s: the router does not run", destination=self.route.destination,
+                f"no start position within {timeout:g} s: the router does not run",
+                destination=self.route.destination,
                 remedy="Start the router; the output waits for it.",
-            )  # fmt: skip
+            )
         wait_for_rest(self.route.reading.instance.parser, deadline - time.monotonic(), timeout)  # raises what is wrong
         raise ConnectionLostError(
             f"no start position within {timeout:g} s", destination=self.route.destination, remedy="Subscribe again."
@@ -503,10 +507,11 @@ def _check(config: object) -> None:
         raise ConfigError("a router reads one source, and no group", destination=config.destination)
     if type(config.meta) is not (MemoryMeta if config.ha is None else ZooKeeperMeta):
         raise ConfigError(
-            "a router keeps no cursors", destination=config.destination,
+            "a router keeps no cursors",
+            destination=config.destination,
             remedy="Give meta to the outputs; where the source does not write binlog_row_metadata=FULL give the router a "
             "schema_history.",
-        )  # fmt: skip
+        )
 
 
 def _comparable(runs: list[RouteRun]) -> list[RouteRun]:

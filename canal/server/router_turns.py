@@ -145,9 +145,10 @@ class RouterTurns:
         if value is not None and read_router(value.data) != self._destination:
             raise CoordinationError(
                 f"{read_running(value.data)[0] or 'somebody'} runs {destination} by itself, so this router cannot have an output "
-                "of that name", destination=self._destination,
+                "of that name",
+                destination=self._destination,
                 remedy="Stop that process, or give the output another name.",
-            )  # fmt: skip
+            )
         writes = [Delete(path, value.version)] if value is not None else []  # of an earlier turn, whose session lives on
         document = running_document(self.monitor.address, router=self._destination)
         try:

@@ -83,8 +83,9 @@ class Server:
         if self._is_elsewhere:
             raise StateError(
                 f"the server runs in process {self._process}, of which this one, {os.getpid()}, is a fork",
-                destination=destination, remedy="Make a new Server after the fork.",
-            )  # fmt: skip
+                destination=destination,
+                remedy="Make a new Server after the fork.",
+            )
         self._process = os.getpid()
         with self._at_work():
             with self._lock:
@@ -154,9 +155,7 @@ class Server:
             self.stop(destination)
         self.instance(destination)
 
-    def follow(
-        self, source: ConfigSource, interval: float = 5.0, *, lazy: bool | None = None, alarm: Alarm = log_alarm
-    ) -> None:
+    def follow(self, source: ConfigSource, interval: float = 5.0, *, lazy: bool | None = None, alarm: Alarm = log_alarm) -> None:
         """Start the destinations of a configuration now, and follow its changes until the server is stopped.
 
         Every ``interval`` seconds it is looked at: a destination that is new is started (with ``lazy`` at its first use; None: as
@@ -364,9 +363,7 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self.stop()
         except Exception:

@@ -51,6 +51,9 @@ class LeaveOut:
             return _ROWS.get(entry.event_type) in self._kinds
         if _STATEMENTS.get(statement.kind) in self._kinds:
             return True
-        return "tableless" in self._kinds and not statement.tables and not statement.doubtful and (
-            not statement.schema_wide or _ALTER.match(entry.sql or "") is not None
+        return (
+            "tableless" in self._kinds
+            and not statement.tables
+            and not statement.doubtful
+            and (not statement.schema_wide or _ALTER.match(entry.sql or "") is not None)
         )

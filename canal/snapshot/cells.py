@@ -37,9 +37,12 @@ class Reader:
 
 
 def to_array(
-    cells: Sequence[bytes | None], reader: Reader, kind: pa.DataType, column: ColumnSchema,
+    cells: Sequence[bytes | None],
+    reader: Reader,
+    kind: pa.DataType,
+    column: ColumnSchema,
     exact: list[list[tuple[str, str]] | None],
-) -> pa.Array:  # fmt: skip
+) -> pa.Array:
     if reader.quick is not None:
         with contextlib.suppress(pa.ArrowInvalid):
             return reader.quick(pa.array(cells, pa.binary()), kind)

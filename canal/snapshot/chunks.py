@@ -148,13 +148,24 @@ class SnapshotPlan:
     def to_document(self) -> dict[str, Any]:
         """What ``to_text`` has, as a JSON object in a larger document."""
         return {
-            "v": FORMAT_VERSION, "schema": self.schema, "table": self.table, "position": self.position.to_text(),
-            "txn": self.txn, "timestamp": self.timestamp, "key": self.key, "index": self.index,
-            **({"kept": self.kept, "count": self.count} if self.kept else
-               {"chunks": [[one.lower, one.upper, one.rows] for one in self.chunks]}), "files": self.files,
-            "collations": self.collations, **({"types": self.types} if self.types else {}),
+            "v": FORMAT_VERSION,
+            "schema": self.schema,
+            "table": self.table,
+            "position": self.position.to_text(),
+            "txn": self.txn,
+            "timestamp": self.timestamp,
+            "key": self.key,
+            "index": self.index,
+            **(
+                {"kept": self.kept, "count": self.count}
+                if self.kept
+                else {"chunks": [[one.lower, one.upper, one.rows] for one in self.chunks]}
+            ),
+            "files": self.files,
+            "collations": self.collations,
+            **({"types": self.types} if self.types else {}),
             **({"row_bytes": self.row_bytes} if self.row_bytes else {}),
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -267,10 +278,17 @@ def plan(
         chunk_rows = _rows_within(found, chunk_rows, chunk_bytes)
         position, timestamp = barrier(session, found, lock_timeout, stay=files is not None)
         made = SnapshotPlan(
-            schema=schema, table=table, position=position, txn=pack_txn(epoch, position.journal, position.offset),
-            timestamp=timestamp, key=(), index="", chunks=(Chunk(0, None, None, found.rows),),
-            types=types_text(shape.table.columns), row_bytes=found.row_bytes,
-        )  # fmt: skip
+            schema=schema,
+            table=table,
+            position=position,
+            txn=pack_txn(epoch, position.journal, position.offset),
+            timestamp=timestamp,
+            key=(),
+            index="",
+            chunks=(Chunk(0, None, None, found.rows),),
+            types=types_text(shape.table.columns),
+            row_bytes=found.row_bytes,
+        )
         if files is not None:
             pace = Pace(made.name)
 
@@ -287,11 +305,11 @@ def plan(
             if not session.server.full_images:
                 log.warning(
                     "binlog_row_image is not FULL: a row of %s.%s whose key changes while the snapshot is read cannot be told "
-                    "from the log alone; set it to FULL, or use snapshot=consistent", schema, table,
-                )  # fmt: skip
-        log.info(
-            "snapshot of %s.%s at %s: %d chunks, about %d rows", schema, table, position, len(made.chunks), made.rows
-        )
+                    "from the log alone; set it to FULL, or use snapshot=consistent",
+                    schema,
+                    table,
+                )
+        log.info("snapshot of %s.%s at %s: %d chunks, about %d rows", schema, table, position, len(made.chunks), made.rows)
         return made
 
 
@@ -332,8 +350,9 @@ def _with_chunks(
     if not key:
         log.warning(
             "%s has no key that chunks can be made of: it is read in one, by one executor, and from the start again after a "
-            "failure", made.name,
-        )  # fmt: skip
+            "failure",
+            made.name,
+        )
         return made
     collations, pace = session.collations(made.schema, made.table, key), Pace(made.name)
 
@@ -371,9 +390,7 @@ def read_chunk(
     log.info("snapshot of %s: chunk %d, %d rows in %.1f s", plan.name, chunk.number + 1, rows, time.monotonic() - begun)
 
 
-def _stored(
-    source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk, tell_empty: bool
-) -> Iterator[pa.RecordBatch]:
+def _stored(source: MySQLSource, shape: Shape, plan: SnapshotPlan, chunk: Chunk, tell_empty: bool) -> Iterator[pa.RecordBatch]:
     yield from read_file(plan.files, chunk.number, shape.arrow, chunk.rows)
     if tell_empty and not chunk.rows:
         yield _emptied(shape, plan)

@@ -80,9 +80,12 @@ class KeyColumn:
 
 
 _LITERALS: Final = {
-    "number": re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?"), "moment": re.compile(r"-?\d[\d:. -]*"),
-    "text": re.compile("([0-9a-f]{2})*"), "bytes": re.compile("([0-9a-f]{2})*"), "address": re.compile("[0-9a-fA-F:.-]+"),
-}  # fmt: skip
+    "number": re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?"),
+    "moment": re.compile(r"-?\d[\d:. -]*"),
+    "text": re.compile("([0-9a-f]{2})*"),
+    "bytes": re.compile("([0-9a-f]{2})*"),
+    "address": re.compile("[0-9a-fA-F:.-]+"),
+}
 NUMBERS: Final = codes.NUMERIC | {codes.YEAR, codes.BIT}
 STRINGS: Final = codes.TEXTS - {codes.BLOB_COMPRESSED, codes.VARCHAR_COMPRESSED}
 ADDRESSES: Final = ("uuid", "inet6", "inet4")
@@ -457,5 +460,8 @@ def _digits_number(digits: Sequence[int], base: int) -> int:
 
 
 _BETWEEN: Final[dict[str, Callable[[KeyColumn, str, str], str | None]]] = {
-    "number": _number_between, "moment": _moment_between, "text": _text_between, "bytes": _bytes_between,
-}  # fmt: skip
+    "number": _number_between,
+    "moment": _moment_between,
+    "text": _text_between,
+    "bytes": _bytes_between,
+}

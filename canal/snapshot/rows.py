@@ -132,8 +132,9 @@ class ServerTables:
         if not session.server.full_images:
             raise ConfigError(
                 f"{session.source.address} writes parts of rows into its log (binlog_row_image), and a target that has not loaded"
-                " a row yet cannot complete them", remedy="SET GLOBAL binlog_row_image=FULL until the rows are loaded.",
-            )  # fmt: skip
+                " a row yet cannot complete them",
+                remedy="SET GLOBAL binlog_row_image=FULL until the rows are loaded.",
+            )
         rows = [texts(row) for row in session.run(_NAMES, doing="list the tables")]
         there = {(str(schema), str(table)) for schema, table in rows if str(schema).lower() not in _SYSTEM}
         accepted = {name for name in there if self.accepts(*name)}

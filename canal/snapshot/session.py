@@ -122,12 +122,12 @@ class SnapshotSession:
         states = table_states(ask, schema, table, release=self.server)
         facts = ask(
             "SELECT engine, table_rows, avg_row_length FROM information_schema.tables"
-            " WHERE table_schema = %s AND table_name = %s", (schema, table),
+            " WHERE table_schema = %s AND table_name = %s",
+            (schema, table),
         )
         if not states or not facts:
             raise ConfigError(
-                f"{self.source.address} has no table {schema}.{table}, or {self.source.user!r} may not see it",
-                remedy=NO_TABLE,
+                f"{self.source.address} has no table {schema}.{table}, or {self.source.user!r} may not see it", remedy=NO_TABLE
             )
         engine, rows, row_bytes = facts[0]
         return Found(states[0], (engine or b"").decode(), int(rows or 0), int(row_bytes or 0))
@@ -251,9 +251,10 @@ def _locked(session: SnapshotSession, table: TableSchema, timeout: float) -> Ite
                 number = error.args[0] if error.args else 0
                 if number in (1205, 1213):
                     raise ServerError(
-                        f"{table.name} was not free of writers for {timeout:g} s", errno=number,
+                        f"{table.name} was not free of writers for {timeout:g} s",
+                        errno=number,
                         remedy="End the transaction that changes it (information_schema.innodb_trx, XA RECOVER), or wait longer.",
-                    ) from error  # fmt: skip
+                    ) from error
                 if number not in _DENIED:
                     raise query_error(error, session.source, f"lock {table.name} for a moment") from error
         else:

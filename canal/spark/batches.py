@@ -70,9 +70,17 @@ def foreach_batch(
     framed = None if spark is None else partial(to_frame, spark)
     with _quick(spark):
         each_batch(
-            instance, fn, framed=framed, client_id=client_id, batch_size=batch_size, timeout=timeout, linger=linger, keep=keep,
-            statements=statements, stop=stop,
-        )  # fmt: skip
+            instance,
+            fn,
+            framed=framed,
+            client_id=client_id,
+            batch_size=batch_size,
+            timeout=timeout,
+            linger=linger,
+            keep=keep,
+            statements=statements,
+            stop=stop,
+        )
 
 
 @contextlib.contextmanager

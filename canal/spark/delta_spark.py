@@ -98,9 +98,7 @@ class _DeltaSparkWork:
         with understood(self._target.path):
             return bool(self._spark.table(self._table).isEmpty())
 
-    def write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
-    ) -> None:
+    def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
         with understood(self._target.path):
             try:
                 self._write(upserts, deletes, progress, added, replace)
@@ -113,9 +111,7 @@ class _DeltaSparkWork:
         what = f"another writer changed {self._target.path} meanwhile"
         return TargetConflictError(what, remedy="Run one query for each table and stream.")
 
-    def _write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, added: list[pa.Field], replace: bool
-    ) -> None:
+    def _write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, added: list[pa.Field], replace: bool) -> None:
         spark, count = self._spark, self._count + 1
         rows = spark.createDataFrame(upserts)
         if self.schema is None:
@@ -127,8 +123,9 @@ class _DeltaSparkWork:
             spark.sql(f"ALTER TABLE {self._table} ADD COLUMNS ({columns})")
         settings = {
             _METADATA: self._prefix + json.dumps([count, progress.to_text()]),
-            _APP: f"canal/{self._stream}", _VERSION: str(count),
-        }  # fmt: skip
+            _APP: f"canal/{self._stream}",
+            _VERSION: str(count),
+        }
         before = {name: spark.conf.get(name, None) for name in settings}
         try:
             for name, value in settings.items():

@@ -86,9 +86,13 @@ class QueryListener(StreamingQueryListener):
             key = str(progress.id)
             old = self._found.get(key) or QueryStatus(query=progress.name or key)
             self._found[key] = attrs.evolve(
-                old, is_active=True, batches=old.batches + 1, rows=old.rows + (progress.numInputRows or 0),
-                batch_seconds=(progress.batchDuration or 0) / 1000, **_positions(*ours[0]),
-            )  # fmt: skip
+                old,
+                is_active=True,
+                batches=old.batches + 1,
+                rows=old.rows + (progress.numInputRows or 0),
+                batch_seconds=(progress.batchDuration or 0) / 1000,
+                **_positions(*ours[0]),
+            )
 
     def onQueryIdle(self, event: Any) -> None:
         """All that was received is done."""

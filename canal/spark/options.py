@@ -62,7 +62,7 @@ def _one_of(*names: str) -> Callable[[str], str]:
 
 
 def _position(text: str) -> str | Position:
-    """"latest", "earliest", ``journal:offset``, a GTID set, or the JSON of a position."""
+    """ "latest", "earliest", ``journal:offset``, a GTID set, or the JSON of a position."""
     text = text.strip()
     if text.lower() in ("latest", "earliest"):
         return text.lower()
@@ -201,9 +201,12 @@ _OWN: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 _SERVER: Final = tuple(field.name for field in attrs.fields(MySQLSource) if field.init)
 _FILES: Final = ("path", "tableSchema", "lower_case_table_names")
 _EXCLUSIVE: Final = (
-    ("table", "tables"), ("startingPosition", "startingTime"), ("endingPosition", "endingTime"), ("path", "host"),
+    ("table", "tables"),
+    ("startingPosition", "startingTime"),
+    ("endingPosition", "endingTime"),
+    ("path", "host"),
     ("path", "unix_socket"),
-)  # fmt: skip
+)
 
 
 def _camel(name: str) -> str:
@@ -239,9 +242,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     for key, text in given.items():
         name = _NAMES.get(_plain(key))
         if name is None:
-            raise ConfigError(
-                f"the canal source has no option {key!r}", remedy=f"Its options are {', '.join(known_options())}."
-            )
+            raise ConfigError(f"the canal source has no option {key!r}", remedy=f"Its options are {', '.join(known_options())}.")
         found[name] = text
     for one, other in _EXCLUSIVE:
         if one in found and other in found:
@@ -291,9 +292,10 @@ def _source(found: Mapping[str, str]) -> Source:
     if "path" in found:
         names = found.get("lower_case_table_names")
         return LocalBinlogSource(
-            found["path"], schema=found.get("tableSchema"),
+            found["path"],
+            schema=found.get("tableSchema"),
             lower_case_table_names=None if names is None else _read("lower_case_table_names", names, int),
-        )  # fmt: skip
+        )
     for name in _FILES:
         if name in found:
             raise ConfigError(f"option {_camel(name)} goes with path: a server is asked")

@@ -85,16 +85,19 @@ def _check_config(config: InstanceConfig | None) -> None:
     """Refuse what a query that reads a part of the log again, by itself, would not get in the same way."""
     if config is None:
         return  # composed of parts of the user's own
-    changes = [name for name in ("row_filter", "field_filter", "black_field_filter", "hooks", "shadow_tables",
-                                "sequences")
-               if getattr(config, name)]  # fmt: skip
+    changes = [
+        name
+        for name in ("row_filter", "field_filter", "black_field_filter", "hooks", "shadow_tables", "sequences")
+        if getattr(config, name)
+    ]
     if config.on_lost != "fail":
         changes.append(f"on_lost={config.on_lost}")
     if changes:
         raise ConfigError(
             f"an Instance with {', '.join(changes)} cannot be shared: what a query reads again would not be what it got",
-            destination=config.destination, remedy="Filter in Spark, and share an Instance without.",
-        )  # fmt: skip
+            destination=config.destination,
+            remedy="Filter in Spark, and share an Instance without.",
+        )
 
 
 class Share:
@@ -187,8 +190,11 @@ class _Reader(threading.Thread):
         self._superseded = False
         self._fence: Fence | None = None  # of the turn in which it became a client, with ``ha``
         self._questions: dict[str, Callable[..., tuple[dict[str, Any], bytes]]] = {
-            "describe": self._describe, "resolve": self._resolve, "open": self._open, "get": self._get,
-        }  # fmt: skip
+            "describe": self._describe,
+            "resolve": self._resolve,
+            "open": self._open,
+            "get": self._get,
+        }
 
     def run(self) -> None:
         channel = self._channel
@@ -223,8 +229,9 @@ class _Reader(threading.Thread):
             if self._superseded:
                 raise StateError(
                     f"another query, or a later run of this one, reads as client {self._client} now",
-                    destination=self._instance.destination, remedy="Give each query a clientId of its own, or none.",
-                )  # fmt: skip
+                    destination=self._instance.destination,
+                    remedy="Give each query a clientId of its own, or none.",
+                )
             return self._questions[head.pop("do")](**head)
         except CanalError as error:
             if isinstance(error, StateError | NotActiveError) and not self._instance.is_running:
@@ -249,8 +256,9 @@ class _Reader(threading.Thread):
                     raise ConfigError(
                         f"the Instance that is shared as {self._share.name!r} does not deliver {'.'.join(table)}: its filter "
                         f"keeps out {what}",
-                        destination=self._instance.destination, remedy=rf'Let its filter pass "{table[0]}\..*".',
-                    )  # fmt: skip
+                        destination=self._instance.destination,
+                        remedy=rf'Let its filter pass "{table[0]}\..*".',
+                    )
         return reply, b""
 
     def _source(self) -> Any:
@@ -266,9 +274,10 @@ class _Reader(threading.Thread):
             found = None if table is None else connection.table_columns(*table)
             position = None if start is None else connection.resolve(Position.from_text(start) if start[0] == "{" else start)
             return {
-                "identity": connection.identity, "table": None if found is None else encode_table(found),
+                "identity": connection.identity,
+                "table": None if found is None else encode_table(found),
                 "position": None if position is None else position.to_text(),
-            }, b""  # fmt: skip
+            }, b""
         finally:
             connection.close()
 
@@ -280,9 +289,10 @@ class _Reader(threading.Thread):
         self._check_turn(timeout)
         if client == CLIENT_ID:
             raise ConfigError(
-                f"client {CLIENT_ID} is who uses the Instance without naming a client", destination=instance.destination,
+                f"client {CLIENT_ID} is who uses the Instance without naming a client",
+                destination=instance.destination,
                 remedy="Choose another clientId, or none.",
-            )  # fmt: skip
+            )
         self._is_named = client is not None
         if client is None:
             client = next(number for number in _numbers if number not in instance.subscriptions())
@@ -327,9 +337,10 @@ class _Reader(threading.Thread):
             if message.id != self._next_id:
                 raise StateError(
                     f"somebody else uses client {client}, which a query reads as: batches {self._next_id} to "
-                    f"{message.id - 1} were not given to it", destination=instance.destination,
+                    f"{message.id - 1} were not given to it",
+                    destination=instance.destination,
                     remedy="Give the query a clientId of its own, or none.",
-                )  # fmt: skip
+                )
             self._next_id += 1
             return reply, self._writer.write(message.entries)
         self._check_turn(0)
@@ -365,17 +376,19 @@ class _Reader(threading.Thread):
 
     def _stopped(self) -> StateError:
         return StateError(
-            "the Instance was stopped, or not started", destination=self._instance.destination,
+            "the Instance was stopped, or not started",
+            destination=self._instance.destination,
             remedy="Start it before the queries, and stop it after them.",
-        )  # fmt: skip
+        )
 
     def _standby(self) -> NotActiveError:
         instance = self._instance
         return NotActiveError(
-            f"this process is {instance.role.value}, or was meanwhile: another one delivers", destination=instance.destination,
+            f"this process is {instance.role.value}, or was meanwhile: another one delivers",
+            destination=instance.destination,
             remedy="Start the query when it is this process's turn: have what supervise() calls begin with "
             "instance.wait_active().",
-        )  # fmt: skip
+        )
 
     def _leave(self) -> None:
         """What was not acked comes again; a client that nobody named is forgotten, and holds up nobody."""

@@ -145,10 +145,7 @@ def find_table(options: Options) -> TableSchema:
         return found
     name = ".".join(options.table)
     if has_server:
-        raise ConfigError(
-            f"there is no table {name}, or the user may not see it",
-            remedy=NO_TABLE,
-        )
+        raise ConfigError(f"there is no table {name}, or the user may not see it", remedy=NO_TABLE)
     with open_instance(options, another(options.source), start) as instance:
         instance.subscribe()
         for message in instance.stream():

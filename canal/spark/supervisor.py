@@ -21,12 +21,31 @@ from canal.parse.backoff import Backoff
 log = logging.getLogger("canal.spark")
 
 #: Errors that come again until somebody acts. A restart may mend others: a lost connection, a killed process, a conflict.
-FATAL: Final = frozenset({
-    "ConfigError", "UsageError", "StateError", "UnknownDestinationError", "NotSubscribedError", "BatchError",
-    "AuthenticationError", "PositionLostError", "SchemaError", "UnloggedChangeError", "DecodeError", "TruncatedError",
-    "ChecksumError", "UnsupportedError", "MissingTableMapError", "HookError", "CursorError", "HistoryError", "TargetSchemaError",
-    "UnfitChangeError", "StreamMismatchError",
-})  # fmt: skip
+FATAL: Final = frozenset(
+    {
+        "ConfigError",
+        "UsageError",
+        "StateError",
+        "UnknownDestinationError",
+        "NotSubscribedError",
+        "BatchError",
+        "AuthenticationError",
+        "PositionLostError",
+        "SchemaError",
+        "UnloggedChangeError",
+        "DecodeError",
+        "TruncatedError",
+        "ChecksumError",
+        "UnsupportedError",
+        "MissingTableMapError",
+        "HookError",
+        "CursorError",
+        "HistoryError",
+        "TargetSchemaError",
+        "UnfitChangeError",
+        "StreamMismatchError",
+    }
+)
 
 _POLL: Final = 1.0
 #: Seconds that the next query of this process waits for one that starts: Spark gives the Python of each 10 s to come up, and many

@@ -66,10 +66,25 @@ class SegmentWriter:
         journal, gtid = transaction.journal.encode("utf-8", "surrogateescape"), transaction.gtid.encode()
         selected = entry.selected
         head = _ROW_HEAD.pack(
-            known[0], epoch, transaction.offset, entry.offset, transaction.timestamp, entry.timestamp, entry.server_id,
-            entry.first_row, entry.skip_rows, entry.row_count, entry.ordinal, entry.body, entry.body_end, entry.kind,
-            entry.event_type, len(journal), len(gtid), 0 if selected is None else len(selected) + 1,
-        )  # fmt: skip
+            known[0],
+            epoch,
+            transaction.offset,
+            entry.offset,
+            transaction.timestamp,
+            entry.timestamp,
+            entry.server_id,
+            entry.first_row,
+            entry.skip_rows,
+            entry.row_count,
+            entry.ordinal,
+            entry.body,
+            entry.body_end,
+            entry.kind,
+            entry.event_type,
+            len(journal),
+            len(gtid),
+            0 if selected is None else len(selected) + 1,
+        )
         chosen = b"" if selected is None else struct.pack(f"<{len(selected)}I", *selected)
         self._write(made_record(ROWS, b"".join((head, journal, gtid, chosen, entry.data))))
 
@@ -87,10 +102,13 @@ def _table_body(table: TableMap) -> bytes:
     decoder: Any = table.decoder  # compiled: what it reduces to has no type
     types, metas, columns, wanted = decoder.__reduce__()[1][:4]
     document = {
-        "schema": table.schema.schema, "table": table.schema.table, "types": list(types), "metas": list(metas),
+        "schema": table.schema.schema,
+        "table": table.schema.table,
+        "types": list(types),
+        "metas": list(metas),
         "columns": [attrs.asdict(column, filter=_is_told) for column in columns],
         "wanted": None if wanted is None else list(wanted),
-    }  # fmt: skip
+    }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -102,12 +120,24 @@ def _is_told(attribute: attrs.Attribute[Any], value: Any) -> bool:
 def _statement_body(entry: Entry, epoch: int) -> bytes:
     transaction, statement = entry.transaction, statement_of(entry)
     document = {
-        "epoch": epoch, "journal": transaction.journal, "start": transaction.offset, "gtid": transaction.gtid,
-        "begun": transaction.timestamp, "offset": entry.offset, "time": entry.timestamp, "server": entry.server_id,
-        "row": entry.first_row, "ordinal": entry.ordinal, "type": int(entry.event_type), "sql": entry.sql,
-        "kind": statement.kind, "tables": statement.tables, "renames": statement.renames,
-        "default": statement.default_schema, "database": statement.database,
-    }  # fmt: skip
+        "epoch": epoch,
+        "journal": transaction.journal,
+        "start": transaction.offset,
+        "gtid": transaction.gtid,
+        "begun": transaction.timestamp,
+        "offset": entry.offset,
+        "time": entry.timestamp,
+        "server": entry.server_id,
+        "row": entry.first_row,
+        "ordinal": entry.ordinal,
+        "type": int(entry.event_type),
+        "sql": entry.sql,
+        "kind": statement.kind,
+        "tables": statement.tables,
+        "renames": statement.renames,
+        "default": statement.default_schema,
+        "database": statement.database,
+    }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -183,9 +213,25 @@ def read_rows(
     body: bytes, tables: dict[int, TableMap], table_at: Callable[[int], bytes], whole: Transaction | None = None
 ) -> tuple[int, Entry]:
     (
-        at, epoch, start, offset, begun, time, server, first, skip, count, ordinal, data_body, body_end, kind, event_type,
-        journal_size, gtid_size, chosen,
-    ) = _ROW_HEAD.unpack_from(body)  # fmt: skip
+        at,
+        epoch,
+        start,
+        offset,
+        begun,
+        time,
+        server,
+        first,
+        skip,
+        count,
+        ordinal,
+        data_body,
+        body_end,
+        kind,
+        event_type,
+        journal_size,
+        gtid_size,
+        chosen,
+    ) = _ROW_HEAD.unpack_from(body)
     pos = _ROW_HEAD.size
     journal = body[pos : pos + journal_size].decode("utf-8", "surrogateescape")
     pos += journal_size
@@ -202,7 +248,12 @@ def read_rows(
     if table is None:
         table = tables[at] = read_table(table_at(at))
     entry = Entry(
-        EntryType.ROWDATA, EventType(event_type), whole or _transaction(journal, start, server, begun, gtid), data, offset, time,
+        EntryType.ROWDATA,
+        EventType(event_type),
+        whole or _transaction(journal, start, server, begun, gtid),
+        data,
+        offset,
+        time,
         server,
     )
     entry.table, entry.kind, entry.body, entry.body_end = table, kind, data_body, body_end
@@ -232,14 +283,16 @@ def read_column(fields: dict[str, Any]) -> ColumnSchema:
 def _statement(body: bytes) -> tuple[int, Entry]:
     found = json.loads(body)
     transaction = _transaction(found["journal"], found["start"], found["server"], found["begun"], found["gtid"])
-    entry = Entry(
-        EntryType.ROWDATA, EventType(found["type"]), transaction, b"", found["offset"], found["time"], found["server"]
-    )
+    entry = Entry(EntryType.ROWDATA, EventType(found["type"]), transaction, b"", found["offset"], found["time"], found["server"])
     entry.sql, entry.first_row, entry.ordinal = found["sql"], found["row"], found["ordinal"]
     entry.statement = Statement(
-        found["kind"], entry.event_type.name, tuple(map(tuple, found["tables"])), found["default"],
-        renames=tuple((tuple(old), tuple(new)) for old, new in found["renames"]), database=found["database"],
-    )  # fmt: skip
+        found["kind"],
+        entry.event_type.name,
+        tuple(map(tuple, found["tables"])),
+        found["default"],
+        renames=tuple((tuple(old), tuple(new)) for old, new in found["renames"]),
+        database=found["database"],
+    )
     return found["epoch"], entry
 
 

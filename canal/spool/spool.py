@@ -140,8 +140,11 @@ class Spool:
                 ranges.append((segment, start, end))
         total = sum(end - start for _, start, end in ranges)
         size = min(max(_LEAST_PIECE, total // 4), _MOST_PIECE)
-        return [self._piece(segment, *part, carried) for segment, start, end in ranges
-                for part in _parts(segment.cuts, start, end, size)]  # fmt: skip
+        return [
+            self._piece(segment, *part, carried)
+            for segment, start, end in ranges
+            for part in _parts(segment.cuts, start, end, size)
+        ]
 
     @staticmethod
     def _piece(segment: _Segment, start: int, end: int, carried: bool) -> Piece:

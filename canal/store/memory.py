@@ -197,18 +197,26 @@ class MemoryStore:
         acked = sorted(reader.acked for reader in self._readers.values())
         first, other = acked[0], next((one for one in acked if one > acked[0]), None)
         waited = 0.0 if self._waiting_since is None else now - self._waiting_since
-        is_evicted = patience.evict and other is not None and (
-            waited >= patience.seconds
-            or (patience.entries is not None and other - first > patience.entries)
-            or (patience.bytes is not None and self._ring.bytes_between(first, other) > patience.bytes)
+        is_evicted = (
+            patience.evict
+            and other is not None
+            and (
+                waited >= patience.seconds
+                or (patience.entries is not None and other - first > patience.entries)
+                or (patience.bytes is not None and self._ring.bytes_between(first, other) > patience.bytes)
+            )
         )
         if not is_evicted and (waited < patience.seconds or self._told):
             return None
         clients = tuple(id for id, reader in self._readers.items() if reader.acked == first)
         held = HeldBack(
-            clients, self._ring.tail - first, self._ring.bytes_between(first, self._ring.tail), self._ring.tail, waited,
+            clients,
+            self._ring.tail - first,
+            self._ring.bytes_between(first, self._ring.tail),
+            self._ring.tail,
+            waited,
             is_evicted,
-        )  # fmt: skip
+        )
         self._told = not is_evicted
         if is_evicted:
             for id in clients:
@@ -312,9 +320,16 @@ class MemoryStore:
             # What was got is from a moment before: acks may have gone beyond it.
             readers = {id: self._status(reader.acked, max(got.get(id, 0), reader.acked)) for id, reader in self._readers.items()}
             status = StoreStatus(
-                ring.tail - ring.head, ring.byte_count, ring.row_total - ring.freed_rows, *self._limits,
-                ring.tail, ring.byte_count + ring.freed_bytes, ring.row_total, waited, readers=readers,
-            )  # fmt: skip
+                ring.tail - ring.head,
+                ring.byte_count,
+                ring.row_total - ring.freed_rows,
+                *self._limits,
+                ring.tail,
+                ring.byte_count + ring.freed_bytes,
+                ring.row_total,
+                waited,
+                readers=readers,
+            )
         if last is None:
             return status
         return attrs.evolve(status, last=last.position, transactions=last.transaction.before + last.is_end)

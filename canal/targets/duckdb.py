@@ -34,19 +34,35 @@ if TYPE_CHECKING:
     from canal.changes.fold import ArrowState
 
 _TYPES: Final = {
-    "tinyint": "TINYINT", "smallint": "SMALLINT", "mediumint": "INTEGER", "int": "INTEGER", "bigint": "BIGINT",
-    "tinyint unsigned": "UTINYINT", "smallint unsigned": "USMALLINT", "mediumint unsigned": "UINTEGER",
-    "int unsigned": "UINTEGER", "bigint unsigned": "UBIGINT", "bit": "UBIGINT", "year": "SMALLINT", "float": "FLOAT",
-    "double": "DOUBLE", "date": "DATE", "datetime": "TIMESTAMP", "timestamp": "TIMESTAMP WITH TIME ZONE", "time": "INTERVAL",
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "mediumint": "INTEGER",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "tinyint unsigned": "UTINYINT",
+    "smallint unsigned": "USMALLINT",
+    "mediumint unsigned": "UINTEGER",
+    "int unsigned": "UINTEGER",
+    "bigint unsigned": "UBIGINT",
+    "bit": "UBIGINT",
+    "year": "SMALLINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "datetime": "TIMESTAMP",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "time": "INTERVAL",
     "json": "JSON",
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry"), "BLOB"),
-}  # fmt: skip
+}
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 #: Types that keep every value of another one, or refuse it.
 _KEEP: Final = {
     **dict.fromkeys((*_INTEGERS, *(f"U{name}" for name in _INTEGERS)), r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|DECIMAL\(.*\)"),
-    "FLOAT": "DOUBLE", "JSON": "VARCHAR", "VARCHAR": r"ENUM\(.*\)",
-}  # fmt: skip
+    "FLOAT": "DOUBLE",
+    "JSON": "VARCHAR",
+    "VARCHAR": r"ENUM\(.*\)",
+}
 #: Digits of a DECIMAL, at most.
 _DIGITS: Final = 38
 
@@ -237,15 +253,17 @@ class DuckDBWork(SQLWork):
         wanted = self.names.naming.folded(parts)
         rows = self.execute(
             "SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()"
-            " WHERE database_name = current_database() AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)", parts,
-        ).fetchall()  # fmt: skip
+            " WHERE database_name = current_database() AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+            parts,
+        ).fetchall()
         return {row[2]: row[3] for row in rows if self.names.naming.folded(row[:2]) == wanted} or None
 
     def weak_key(self, table: Table, parts: Path) -> str:
         rows = self.execute(
             "SELECT sql FROM duckdb_tables() WHERE database_name = current_database()"
-            " AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)", parts,
-        ).fetchall()  # fmt: skip
+            " AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+            parts,
+        ).fetchall()
         for name in table.keys:
             wanted = rf'[ (,"]{re.escape(name)}"? VARCHAR COLLATE (\w+)'
             if found := next((one for (sql,) in rows if (one := re.search(wanted, sql, re.IGNORECASE))), None):

@@ -160,9 +160,11 @@ class _HTTPWork(LogWork):
                 self._send([one])
         elif status in _UNFIT:
             raise UnfitChangeError(
-                f"{what} to a change of {changes[0].table.name}", position=changes[0].origin.position, changes=tuple(changes),
+                f"{what} to a change of {changes[0].table.name}",
+                position=changes[0].origin.position,
+                changes=tuple(changes),
                 remedy="Let it take the change, let a rule or encode make another body, or park it by on_unfit.",
-            )  # fmt: skip
+            )
         elif 300 <= status < 400:
             raise TargetError(what, remedy="Give the address that it redirects to.")
         else:

@@ -19,18 +19,7 @@ from canal._util.option_checks import text
 from canal.changes import Change
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
-from canal.targets.messages import (
-    Encode,
-    Headers,
-    Key,
-    Namer,
-    Partition,
-    encoded,
-    halves,
-    headers_of,
-    partition_of,
-    primary_key,
-)
+from canal.targets.messages import Encode, Headers, Key, Namer, Partition, encoded, halves, headers_of, partition_of, primary_key
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
 from canal.targets.work import LogWork, conflict
@@ -46,9 +35,7 @@ _SWEEP: Final = 15.0
 #: Seconds to wait for the end of a transaction that failed.
 _ABORT: Final = 5.0
 #: Of the topic with the progress: small files, as only those that are full are compacted, and each writer reads all at its start.
-_COMPACTED: Final = {
-    "cleanup.policy": "compact", "segment.bytes": str(4 << 20), "min.cleanable.dirty.ratio": "0.1",
-}  # fmt: skip
+_COMPACTED: Final = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20), "min.cleanable.dirty.ratio": "0.1"}
 
 
 @attrs.frozen
@@ -113,10 +100,14 @@ class KafkaTarget:
             producer = _client(
                 kafka.Producer,
                 {
-                    "partitioner": "murmur2", **common, **self.producer, "transactional.id": f"canal-{stream}",
-                    "transaction.timeout.ms": int(self.timeout * 1000), "delivery.report.only.error": True,
+                    "partitioner": "murmur2",
+                    **common,
+                    **self.producer,
+                    "transactional.id": f"canal-{stream}",
+                    "transaction.timeout.ms": int(self.timeout * 1000),
+                    "delivery.report.only.error": True,
                 },
-            )  # fmt: skip
+            )
             producer.init_transactions(self.timeout)  # what an earlier writer left open is ended
             yield _KafkaWork(producer, self, progress)
 
@@ -191,10 +182,15 @@ class _ProgressTopic:
         consumer = _client(
             self._kafka.Consumer,
             {
-                "fetch.wait.max.ms": 10, **self._common, "group.id": f"canal-{self.key}", "enable.auto.commit": False,
-                "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
+                **self._common,
+                "group.id": f"canal-{self.key}",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
             },
-        )  # fmt: skip
+        )
         try:
             consumer.assign([self._partition])
             return self._last(consumer, end)
@@ -314,8 +310,9 @@ class _KafkaWork(LogWork):
         if not _TOPIC.fullmatch(topic):
             raise TargetSchemaError(
                 f"{topic!r} is no name of a topic, which has letters of ASCII, digits, '.', '_' and '-'",
-                position=change.origin.position, remedy="Give topics by topic=, or another name of the table by a rule.",
-            )  # fmt: skip
+                position=change.origin.position,
+                remedy="Give topics by topic=, or another name of the table by a rule.",
+            )
         try:
             for one, key in halves(change, target.key):
                 headers, value = headers_of(one, target.headers), encoded(one, target.encode)

@@ -37,8 +37,11 @@ log = logging.getLogger("canal.targets")
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ADAPTERS: Final[Mapping[type, Callable[[Any], Any]]] = {
-    **NO_TYPE, dict: document_text, list: document_text, timedelta: lambda value: value // _MICROSECOND,
-}  # fmt: skip
+    **NO_TYPE,
+    dict: document_text,
+    list: document_text,
+    timedelta: lambda value: value // _MICROSECOND,
+}
 #: What Arrow raises of a value that a type does not hold.
 _REFUSED: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, UnicodeEncodeError)
 
@@ -290,10 +293,12 @@ def _envelopes(changes: Sequence[Change]) -> pa.Table:
     shapes = {id(change.table): change.table for change in changes if change.table.columns}
     columns = {column.name: column for table in shapes.values() for column in table.columns}
     heads = {
-        "_id": [change.id for change in changes], "_op": [change.op.name for change in changes],
-        "_ts": [change.origin.ts for change in changes], "_position": [change.origin.position for change in changes],
+        "_id": [change.id for change in changes],
+        "_op": [change.op.name for change in changes],
+        "_ts": [change.origin.ts for change in changes],
+        "_position": [change.origin.position for change in changes],
         "_sql": [change.sql or None for change in changes],
-    }  # fmt: skip
+    }
     arrays = {name: pa.array(values, pa.int64() if name == "_ts" else pa.string()) for name, values in heads.items()}
     for side in ("before", "after") if columns else ():
         rows = [getattr(change, side) for change in changes]
@@ -392,6 +397,7 @@ def _unfit(name: str, changes: tuple[Change, ...]) -> UnfitChangeError:
     first = changes[0] if changes else None
     return UnfitChangeError(
         f"the column {name} of {first.table.name if first else 'a table'} has a value that its Arrow type does not hold, or none",
-        position=first.origin.position if first else None, changes=changes,
+        position=first.origin.position if first else None,
+        changes=changes,
         remedy="Let a rule change the value, park it by on_unfit, or set binlog_row_image=FULL at the source.",
-    )  # fmt: skip
+    )

@@ -34,13 +34,18 @@ def text_form(values: pa.Array, declared: str) -> pa.Array | None:
             return None
         return moment_texts(values.view(pa.timestamp("us")))
     takes = (
-        (kinds.is_integer, ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal")), (kinds.is_decimal, ("decimal",)),
-        (kinds.is_float32, ("float", "double")), (kinds.is_float64, ("double",)), (kinds.is_date, ("date",)),
+        (kinds.is_integer, ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal")),
+        (kinds.is_decimal, ("decimal",)),
+        (kinds.is_float32, ("float", "double")),
+        (kinds.is_float64, ("double",)),
+        (kinds.is_date, ("date",)),
         (kinds.is_duration, ("time",)),
         (kinds.is_binary, ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")),
-        (kinds.is_string, ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json", "uuid",
-                           "inet4", "inet6")),
-    )  # fmt: skip
+        (
+            kinds.is_string,
+            ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json", "uuid", "inet4", "inet6"),
+        ),
+    )
     if not any(is_kind(kind) and base in bases for is_kind, bases in takes):
         return None
     if kinds.is_string(kind):

@@ -238,11 +238,13 @@ def _rights_of_redis(target: RedisTarget, stream: str, tables: Sequence[str], as
     beside = f"{target.prefix}canal_members:{{{own}}}"
     members = [("HSET", beside, "n", "0"), ("HDEL", beside, "n"), ("UNLINK", own, beside)]
     of_structure: dict[str, list[tuple[str, ...]]] = {
-        "hash": [("HSET", row, "n", "0"), ("UNLINK", row)], "json": [("SET", row, "0"), ("UNLINK", row)],
+        "hash": [("HSET", row, "n", "0"), ("UNLINK", row)],
+        "json": [("SET", row, "0"), ("UNLINK", row)],
         "set": [("SADD", own, "0"), ("SREM", own, "0"), *members],
         "sortedset": [("ZADD", own, "0", "0"), ("ZREM", own, "0"), *members],
-        "stream": [("XADD", own, "*", "change", "0")], "list": [("RPUSH", own, "0")],
-    }  # fmt: skip
+        "stream": [("XADD", own, "*", "change", "0")],
+        "list": [("RPUSH", own, "0")],
+    }
     first: list[tuple[str, ...]] = [("GET", key), ("WATCH", key)]
     missing = [words for words in first if isinstance(ask(*words), Exception)]
     if isinstance(refused := ask("MULTI"), Exception):
@@ -297,8 +299,14 @@ def _release(text: str, is_good: bool, least: str) -> Finding:
 
 
 _LOOKS: Final[Mapping[type, Callable[[Any, str, Sequence[str]], Iterator[Finding]]]] = {
-    PostgreSQLTarget: _postgresql, MySQLTarget: _mysql, RedisTarget: _redis, KafkaTarget: _kafka,
-    OpenSearchTarget: looks.opensearch, MongoDBTarget: looks.mongodb, RabbitMQTarget: looks.rabbitmq,
-    RocketMQTarget: looks.rocketmq, HTTPTarget: looks.http,
+    PostgreSQLTarget: _postgresql,
+    MySQLTarget: _mysql,
+    RedisTarget: _redis,
+    KafkaTarget: _kafka,
+    OpenSearchTarget: looks.opensearch,
+    MongoDBTarget: looks.mongodb,
+    RabbitMQTarget: looks.rabbitmq,
+    RocketMQTarget: looks.rocketmq,
+    HTTPTarget: looks.http,
     SQLiteTarget: look_sqlite.look,
-}  # fmt: skip
+}

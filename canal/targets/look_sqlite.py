@@ -60,5 +60,5 @@ def _contents(target: SQLiteTarget, path: Path, stream: str) -> tuple[set[str], 
         if target.progress_table.lower() not in known:
             return known, None
         name = target.progress_table.replace('"', '""')
-        found = connection.execute(f'SELECT progress FROM "{name}" WHERE stream = ? AND target = \'\'', (stream,)).fetchone()
+        found = connection.execute(f"SELECT progress FROM \"{name}\" WHERE stream = ? AND target = ''", (stream,)).fetchone()
         return known, found and str(found[0])

@@ -102,10 +102,11 @@ def halves(change: Change, key: Key) -> Iterator[tuple[Change, bytes | None]]:
         return
     if any(value is ABSENT or isinstance(value, PartialJson) for value in (*before.values(), *after.values())):
         raise UnfitChangeError(
-            f"the log tells only parts of a row of {change.table.source} whose key changes", changes=(change,),
+            f"the log tells only parts of a row of {change.table.source} whose key changes",
+            changes=(change,),
             position=change.origin.position,
             remedy="Set binlog_row_image=FULL and no PARTIAL_JSON at the source, or park it by on_unfit.",
-        )  # fmt: skip
+        )
     # A part below 0 is of no transform, so the ids of both are their own.
     yield attrs.evolve(change, op=Op.DELETE, after=None, part=~change.part), old
     yield attrs.evolve(change, op=Op.INSERT, before=None), new
@@ -174,6 +175,8 @@ def _called(change: Change, what: str, function: Callable[..., Any], *arguments:
         raise
     except Exception as error:
         raise UnfitChangeError(
-            f"{what} cannot be made of a change of {change.table.name}: {type(error).__name__}", changes=(change,),
-            position=change.origin.position, remedy="Mend the callable that was given to the target, or park it by on_unfit.",
-        ) from error  # fmt: skip
+            f"{what} cannot be made of a change of {change.table.name}: {type(error).__name__}",
+            changes=(change,),
+            position=change.origin.position,
+            remedy="Mend the callable that was given to the target, or park it by on_unfit.",
+        ) from error

@@ -34,10 +34,14 @@ _SLICE: Final = 1000
 #: Codes of errors that tell of the document: two of one unique key, validation, names of fields, size.
 _DUPLICATE: Final = 11000
 _UNFIT: Final = {
-    _DUPLICATE: "another document has its values of a unique index", 121: "the validation of the collection refuses it",
-    2: "a name or value that the server refuses", 52: "a name that begins with $", 57: "a name with a dot",
-    10334: "it is too large", 17280: "a value that is too large for an index",
-}  # fmt: skip
+    _DUPLICATE: "another document has its values of a unique index",
+    121: "the validation of the collection refuses it",
+    2: "a name or value that the server refuses",
+    52: "a name that begins with $",
+    57: "a name with a dot",
+    10334: "it is too large",
+    17280: "a value that is too large for an index",
+}
 _WRITE_CONFLICT: Final = 112
 _RENAME: Final = 'Give the table another name by canal.Rule(to="…").'
 
@@ -329,9 +333,10 @@ class MongoDBWork(StateWork):
         changes = tuple(change for key, _ in unfit for change in state.of_key(key))
         return UnfitChangeError(
             f"the target cannot hold a row of {state.table.name}: {unfit[0][1]}",
-            position=changes[-1].origin.position if changes else None, changes=changes,
+            position=changes[-1].origin.position if changes else None,
+            changes=changes,
             remedy="Let a rule change the value, mend the indexes and validation of its collection, or park it by on_unfit.",
-        )  # fmt: skip
+        )
 
     def _prepare(self, table: Table) -> tuple[Any, Sequence[_Adapter]]:
         """The collection of a table, and what makes values of its columns."""
@@ -377,9 +382,14 @@ def _adapter(column: ColumnSchema, decimals: str) -> _Adapter:
     digits, base = int(number[1]) if number else 0, column.base_type
     is_text = base in ("datetime", "timestamp") and digits > _FRACTION or base == "decimal" and digits > _DIGITS
     adapters: dict[type, _Adapter] = {
-        **NO_TYPE, int: _integer, Decimal: _decimal, datetime: _moment, date: _day, timedelta: TEXTS[timedelta],
+        **NO_TYPE,
+        int: _integer,
+        Decimal: _decimal,
+        datetime: _moment,
+        date: _day,
+        timedelta: TEXTS[timedelta],
         InvalidJson: plain_text,
-    }  # fmt: skip
+    }
     if decimals == "text":
         adapters |= {int: lambda value: value if _is_int64(value) else str(value), Decimal: TEXTS[Decimal]}
     if is_text:

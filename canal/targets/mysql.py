@@ -315,8 +315,9 @@ class MySQLWork(SQLWork):
         """The columns of each unique key, and how many characters of them are in it; None: all."""
         rows = self.execute(
             "SELECT index_name, column_name, sub_part FROM information_schema.statistics"
-            " WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index", parts,
-        ).fetchall()  # fmt: skip
+            " WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name, seq_in_index",
+            parts,
+        ).fetchall()
         found: dict[str, list[tuple[str | None, int | None]]] = {}
         for index, column, cut in rows:
             found.setdefault(index, []).append((column, cut))
@@ -337,9 +338,9 @@ class MySQLWork(SQLWork):
     def _collations(self, parts: Path, table: Table) -> dict[str, str]:
         """Those of the columns of the key that have text."""
         rows = self.execute(
-            "SELECT column_name, collation_name FROM information_schema.columns"
-            " WHERE table_schema = %s AND table_name = %s", parts,
-        ).fetchall()  # fmt: skip
+            "SELECT column_name, collation_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+            parts,
+        ).fetchall()
         keys = {name.lower() for name in table.keys}
         return {name: str(found) for name, found in rows if found is not None and name.lower() in keys}
 
@@ -362,10 +363,12 @@ class MySQLWork(SQLWork):
         return super().selected(column) + (" + 0e0" if column.base_type == "float" else "")
 
     def returned(self, table: Table, row: Sequence[Any]) -> Values:
-        return tuple([
-            _shortest(value) if type(value) is float and column.base_type == "float" else value
-            for value, column in zip(row, table.columns)
-        ])  # fmt: skip
+        return tuple(
+            [
+                _shortest(value) if type(value) is float and column.base_type == "float" else value
+                for value, column in zip(row, table.columns)
+            ]
+        )
 
     def _adapted_rows(self, state: TableState) -> tuple[dict[Key, Values], list[UnfitChangeError]]:
         rows, unfit = super()._adapted_rows(state)
@@ -384,8 +387,9 @@ class MySQLWork(SQLWork):
         rows = self.execute(f"SELECT column_name, column_type FROM information_schema.columns WHERE {at}", parts).fetchall()
         engine = self.execute(
             "SELECT t.engine, e.transactions FROM information_schema.tables t JOIN information_schema.engines e"
-            f" ON e.engine = t.engine WHERE {at}", parts,
-        ).fetchall()  # fmt: skip
+            f" ON e.engine = t.engine WHERE {at}",
+            parts,
+        ).fetchall()
         for name, transactions in engine:
             if transactions != "YES":
                 raise TargetSchemaError(

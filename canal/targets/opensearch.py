@@ -41,13 +41,15 @@ _DATES: Final = "||".join(("yyyy-MM-dd", *(f"yyyy-MM-dd {time}" for time in _TIM
 _TEXT: Final = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
 _FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "year"), {"type": "long"}),
-    "bigint unsigned": {"type": "unsigned_long"}, "bit": {"type": "unsigned_long"}, "float": {"type": "float"},
+    "bigint unsigned": {"type": "unsigned_long"},
+    "bit": {"type": "unsigned_long"},
+    "float": {"type": "float"},
     **dict.fromkeys(("double", "decimal"), {"type": "double"}),
     **dict.fromkeys(("date", "datetime", "timestamp"), {"type": "date", "format": _DATES}),
     **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), _TEXT),
     "json": {"type": "object", "enabled": False},
     **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob", "geometry"), {"type": "binary"}),
-}  # fmt: skip
+}
 
 
 @attrs.frozen
@@ -325,9 +327,10 @@ class OpenSearchWork(StateWork):
         changes = tuple(change for key, _ in unfit for change in state.of_key(key))
         return UnfitChangeError(
             f"the target cannot hold a row of {state.table.name}: {unfit[0][1]}",
-            position=changes[-1].origin.position if changes else None, changes=changes,
+            position=changes[-1].origin.position if changes else None,
+            changes=changes,
             remedy="Give the index fields that fit, let a rule change the value, or park it by on_unfit.",
-        )  # fmt: skip
+        )
 
     # -- indices ----------------------------------------------------------------------------------------------------------
 
@@ -385,10 +388,28 @@ class OpenSearchWork(StateWork):
 #: Fields that an index has by default, at most.
 _MOST_FIELDS: Final = 1000
 #: What a document has beside its fields.
-_METADATA: Final = frozenset({
-    "_id", "_source", "_index", "_routing", "_version", "_type", "_field_names", "_ignored", "_nested_path", "_seq_no",
-    "_primary_term", "_size", "_doc_count", "_tier", "_meta", "_feature", "_data_stream_timestamp", "_recovery_source",
-})  # fmt: skip
+_METADATA: Final = frozenset(
+    {
+        "_id",
+        "_source",
+        "_index",
+        "_routing",
+        "_version",
+        "_type",
+        "_field_names",
+        "_ignored",
+        "_nested_path",
+        "_seq_no",
+        "_primary_term",
+        "_size",
+        "_doc_count",
+        "_tier",
+        "_meta",
+        "_feature",
+        "_data_stream_timestamp",
+        "_recovery_source",
+    }
+)
 
 
 def _is_field(name: str) -> bool:

@@ -35,13 +35,27 @@ if TYPE_CHECKING:
     from canal.changes.fold import ArrowState
 
 _TYPES: Final = {
-    "tinyint": "smallint", "smallint": "smallint", "mediumint": "integer", "int": "integer", "bigint": "bigint",
-    "tinyint unsigned": "smallint", "smallint unsigned": "integer", "mediumint unsigned": "integer", "int unsigned": "bigint",
-    "bigint unsigned": "numeric(20,0)", "float": "real", "double": "double precision", "year": "smallint", "date": "date",
-    "datetime": "timestamp(6) without time zone", "timestamp": "timestamp(6) with time zone", "time": "interval(6)",
-    "json": "json", "bit": "numeric(20,0)",
+    "tinyint": "smallint",
+    "smallint": "smallint",
+    "mediumint": "integer",
+    "int": "integer",
+    "bigint": "bigint",
+    "tinyint unsigned": "smallint",
+    "smallint unsigned": "integer",
+    "mediumint unsigned": "integer",
+    "int unsigned": "bigint",
+    "bigint unsigned": "numeric(20,0)",
+    "float": "real",
+    "double": "double precision",
+    "year": "smallint",
+    "date": "date",
+    "datetime": "timestamp(6) without time zone",
+    "timestamp": "timestamp(6) with time zone",
+    "time": "interval(6)",
+    "json": "json",
+    "bit": "numeric(20,0)",
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry"), "bytea"),
-}  # fmt: skip
+}
 _BYTES: Final = "bytea"
 #: What a server says of an account or a database that it does not let in.
 _REFUSED: Final = re.compile(
@@ -150,9 +164,7 @@ class _Server:
 class PostgreSQLWork(SQLWork):
     slot = "%s"
 
-    def __init__(
-        self, connection: psycopg.Connection[Any], stream: str, options: SQLOptions, server: _Server
-    ) -> None:  # fmt: skip
+    def __init__(self, connection: psycopg.Connection[Any], stream: str, options: SQLOptions, server: _Server) -> None:
         from psycopg.types.string import TextLoader
 
         self._connection, self._server = connection, server
@@ -201,10 +213,14 @@ class PostgreSQLWork(SQLWork):
             return sql_bulk.shortest_doubles(values)
         zone = "with time zone" if kinds.is_timestamp(kind) and kind.tz else "without time zone"
         takes = (
-            (kinds.is_decimal, r"numeric.*"), (kinds.is_float32, "real"), (kinds.is_float64, "double precision"),
-            (kinds.is_date, "date"), (kinds.is_timestamp, rf"timestamp(\(\d\))? {zone}"), (kinds.is_binary, "bytea"),
+            (kinds.is_decimal, r"numeric.*"),
+            (kinds.is_float32, "real"),
+            (kinds.is_float64, "double precision"),
+            (kinds.is_date, "date"),
+            (kinds.is_timestamp, rf"timestamp(\(\d\))? {zone}"),
+            (kinds.is_binary, "bytea"),
             (kinds.is_string, r"text|json|character varying.*"),
-        )  # fmt: skip
+        )
         return values if any(is_kind(kind) and re.fullmatch(name, declared) for is_kind, name in takes) else None
 
     def put_columns(self, name: str, table: Table, rows: ArrowState) -> None:

@@ -279,23 +279,28 @@ class _RabbitMQWork(LogWork):
         if size > _KEY:
             raise TargetSchemaError(
                 f"a routing key for {change.table.name} must be UTF-8 of {_KEY} bytes at most",
-                position=change.origin.position, remedy="Give shorter ones by routing_key=.",
-            )  # fmt: skip
+                position=change.origin.position,
+                remedy="Give shorter ones by routing_key=.",
+            )
         return key
 
     def _body(self, change: Change) -> bytes:
         body = encoded(change, self._target.encode) or b""
         if len(body) > self._target.max_bytes:
             raise UnfitChangeError(
-                f"a message of {len(body)} bytes of {change.table.name} is larger than max_bytes", changes=(change,),
+                f"a message of {len(body)} bytes of {change.table.name} is larger than max_bytes",
+                changes=(change,),
                 position=change.origin.position,
                 remedy="Raise max_bytes, and max_message_size of the broker; or park it by on_unfit.",
-            )  # fmt: skip
+            )
         return body
 
     def _properties(self, change: Change) -> Any:
         (_, identity), *more = headers_of(change, self._target.headers)
         return self._link._pika.BasicProperties(
-            content_type=self._target.content_type, delivery_mode=2, message_id=identity.decode(),
-            timestamp=change.origin.ts // 1000, headers=dict(more) or None,
-        )  # fmt: skip
+            content_type=self._target.content_type,
+            delivery_mode=2,
+            message_id=identity.decode(),
+            timestamp=change.origin.ts // 1000,
+            headers=dict(more) or None,
+        )

@@ -95,6 +95,9 @@ class RedisTarget:
                 raise ConfigError(f"{self} is of a cluster, which has no MULTI over all keys", remedy="Give it cluster=True.")
             check_memory(connection, f"{self}")
             kinds: dict[str, Callable[..., StateWork | LogWork]] = {
-                "hash": RedisRows, "json": RedisRows, "set": RedisMembers, "sortedset": RedisMembers,
-            }  # fmt: skip
+                "hash": RedisRows,
+                "json": RedisRows,
+                "set": RedisMembers,
+                "sortedset": RedisMembers,
+            }
             yield kinds.get(self.structure, RedisLog)(self, connection, stream)

@@ -18,16 +18,7 @@ from canal.changes import TableState
 from canal.errors import ConfigError, ConnectionLostError
 from canal.formats.change_json import row_json
 from canal.model import Row
-from canal.targets.redis_work import (
-    Layout,
-    RedisLog,
-    RedisMembers,
-    RedisRows,
-    check_memory,
-    fields_of,
-    text_of,
-    understood,
-)
+from canal.targets.redis_work import Layout, RedisLog, RedisMembers, RedisRows, check_memory, fields_of, text_of, understood
 from canal.targets.tables import need
 from canal.targets.work import LogWork, StateWork, conflict
 
@@ -74,8 +65,11 @@ def begin(target: Layout, url: str, options: Mapping[str, Any], stream: str) -> 
             for node in cluster.get_primaries():
                 check_memory(cluster.get_redis_connection(node), f"{target}, {node.name},")
             kinds: dict[str, Callable[..., StateWork | LogWork]] = {
-                "hash": _Rows, "json": _Rows, "set": _Members, "sortedset": _Members,
-            }  # fmt: skip
+                "hash": _Rows,
+                "json": _Rows,
+                "set": _Members,
+                "sortedset": _Members,
+            }
             yield kinds.get(target.structure, _Log)(target, cluster, stream)
 
 

@@ -213,9 +213,10 @@ class RedisMembers(_Commit, StateWork):
             changes = tuple(change for key in unfit for change in state.of_key(key))
             raise UnfitChangeError(
                 f"{column} of a row of {state.table.name} is neither a number nor a moment, so it is no score",
-                position=changes[-1].origin.position if changes else None, changes=changes,
+                position=changes[-1].origin.position if changes else None,
+                changes=changes,
                 remedy="Let a rule leave such rows out (where=), or park them by on_unfit.",
-            )  # fmt: skip
+            )
         return found
 
 

@@ -21,18 +21,7 @@ from canal.changes import Change
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets import rocketmq_wire as wire
-from canal.targets.messages import (
-    Encode,
-    Headers,
-    Key,
-    Namer,
-    Partition,
-    encoded,
-    halves,
-    headers_of,
-    partition_of,
-    primary_key,
-)
+from canal.targets.messages import Encode, Headers, Key, Namer, Partition, encoded, halves, headers_of, partition_of, primary_key
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.work import LogWork
 
@@ -257,8 +246,9 @@ class _RocketMQWork(LogWork):
         if not _TOPIC.fullmatch(topic):
             raise TargetSchemaError(
                 f"{topic!r} is no name of a topic, which has letters of ASCII, digits, '_', '-', '%' and '|'",
-                position=change.origin.position, remedy="Give topics by topic=, or another name of the table by a rule.",
-            )  # fmt: skip
+                position=change.origin.position,
+                remedy="Give topics by topic=, or another name of the table by a rule.",
+            )
         for one, key in halves(change, target.key):
             body = encoded(one, target.encode)
             if body:
@@ -279,17 +269,20 @@ class _RocketMQWork(LogWork):
         if number >= len(queues):
             raise TargetSchemaError(
                 f"the topic {topic} has {len(queues)} queues, and partition gave {number}, counted from 0",
-                position=change.origin.position, remedy="Give the topic more queues, or smaller numbers.",
-            )  # fmt: skip
+                position=change.origin.position,
+                remedy="Give the topic more queues, or smaller numbers.",
+            )
         return queues[number]
 
     def _properties(self, change: Change, key: bytes | None) -> dict[str, str]:
         """What readers find beside the body: their client calls UNIQ_KEY the message's id, and finds messages by KEYS."""
         (_, identity), *more = headers_of(change, self._target.headers)
         found = {
-            "UNIQ_KEY": hashlib.sha256(identity).hexdigest()[:32].upper(), "KEYS": identity.decode(), "WAIT": "true",
+            "UNIQ_KEY": hashlib.sha256(identity).hexdigest()[:32].upper(),
+            "KEYS": identity.decode(),
+            "WAIT": "true",
             "id": identity.decode(),
-        }  # fmt: skip
+        }
         if self._tag is not None:
             found["TAGS"] = self._tag(change)
         try:
@@ -309,9 +302,10 @@ class _RocketMQWork(LogWork):
 
     def _bad(self, change: Change, why: str) -> UnfitChangeError:
         return UnfitChangeError(
-            f"a key, tag or header of a message of {change.table.name} {why}", position=change.origin.position,
+            f"a key, tag or header of a message of {change.table.name} {why}",
+            position=change.origin.position,
             remedy="Give others by key=, tag= and headers=, or park it by on_unfit.",
-        )  # fmt: skip
+        )
 
 
 def _batches(messages: Sequence[bytes]) -> Iterator[bytes]:

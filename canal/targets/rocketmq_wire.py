@@ -85,10 +85,17 @@ class Connection:
             fields = {**fields, "AccessKey": self._account.access_key}
             fields = {**fields, "Signature": _signature(fields, body, self._account.secret_key)}
         number, self._used = next(self._numbers), time.monotonic()
-        head = json.dumps({
-            "code": code, "language": "PYTHON", "version": 0, "opaque": number, "flag": 0, "extFields": fields,
-            "serializeTypeCurrentRPC": "JSON",
-        }).encode()  # fmt: skip
+        head = json.dumps(
+            {
+                "code": code,
+                "language": "PYTHON",
+                "version": 0,
+                "opaque": number,
+                "flag": 0,
+                "extFields": fields,
+                "serializeTypeCurrentRPC": "JSON",
+            }
+        ).encode()
         with self._understood():
             assert self._socket is not None
             self._socket.sendall(struct.pack(">II", 4 + len(head) + len(body), len(head)) + head + body)
@@ -192,7 +199,17 @@ def packed(body: bytes, properties: Mapping[str, str]) -> bytes:
 def batch_fields(group: str, topic: str, queue: Queue, default: str, queues: int) -> dict[str, str]:
     """The head of a batch. ``default`` is the topic after which a broker makes one that is not there."""
     named = {
-        "a": group, "b": topic, "c": default, "d": queues, "e": queue.number, "f": 0, "g": int(time.time() * 1000), "h": 0,
-        "i": "", "j": 0, "k": "false", "m": "true",
-    }  # fmt: skip
+        "a": group,
+        "b": topic,
+        "c": default,
+        "d": queues,
+        "e": queue.number,
+        "f": 0,
+        "g": int(time.time() * 1000),
+        "h": 0,
+        "i": "",
+        "j": 0,
+        "k": "false",
+        "m": "true",
+    }
     return {name: str(value) for name, value in named.items()}

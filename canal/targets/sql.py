@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from canal.changes import Change, Changes, Table, TableState
 from canal.changes.latest import Key, Values, latest, together
-from canal.errors import (
-    CanalError,
-    ConfigError,
-    TargetSchemaError,
-    UnfitChangeError,
-)
+from canal.errors import CanalError, ConfigError, TargetSchemaError, UnfitChangeError
 from canal.rows.values import ABSENT
 from canal.schema import ColumnSchema
 from canal.targets.names import Names, Path
@@ -211,7 +206,7 @@ class SQLWork(SQLTables):
 
     def without(
         self, part: list[Change], error: Refused | UnfitChangeError, refused: list[UnfitChangeError]
-    ) -> list[list[Change]]:  # fmt: skip
+    ) -> list[list[Change]]:
         """What is to be tried in the stead of a part that was refused, the first part last."""
         unfit = {id(change) for change in error.changes} if isinstance(error, UnfitChangeError) else set()
         left = [change for change in part if id(change) not in unfit]
@@ -411,9 +406,10 @@ class SQLWork(SQLTables):
     def unfit_change(self, table: Table, changes: Sequence[Change], text: str) -> UnfitChangeError:
         return UnfitChangeError(
             f"the target cannot hold a row of {table.name}: {text}",
-            position=changes[-1].origin.position if changes else None, changes=tuple(changes),
+            position=changes[-1].origin.position if changes else None,
+            changes=tuple(changes),
             remedy="Give its table the columns and keys of the source, let a rule change the value, or park it by on_unfit.",
-        )  # fmt: skip
+        )
 
 
 def _slices(rows: Sequence[Values], width: int) -> Iterator[Sequence[Values]]:

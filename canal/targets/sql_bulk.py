@@ -27,9 +27,7 @@ def one_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
-def in_forms(
-    arrow: ArrowState, table: Table, form: Callable[[ColumnSchema, pa.Array], pa.Array | None]
-) -> ArrowState | None:  # fmt: skip
+def in_forms(arrow: ArrowState, table: Table, form: Callable[[ColumnSchema, pa.Array], pa.Array | None]) -> ArrowState | None:
     """Return the state with the columns in their forms, or None if a column has none for its values."""
     columns = dict(zip(table.names.names, table.columns))
     try:
@@ -47,9 +45,7 @@ def in_forms(
 
 def has_spaces(rows: pa.Table) -> bool:
     """Return whether a text ends with a space."""
-    return any(
-        kinds.is_string(column.type) and bool(pc.any(pc.ends_with(column, " ")).as_py()) for column in rows.columns
-    )  # fmt: skip
+    return any(kinds.is_string(column.type) and bool(pc.any(pc.ends_with(column, " ")).as_py()) for column in rows.columns)
 
 
 def parted(rows: ArrowState) -> tuple[pa.Table, pa.Table]:

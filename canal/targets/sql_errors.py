@@ -40,9 +40,19 @@ class Kind(enum.Enum):
 
 #: By SQLSTATE, or its beginning; the longer one counts.
 _STATES: Final[Mapping[str, Kind]] = {
-    "22": Kind.ROW, "23": Kind.ROW, "08": Kind.LOST, "57P": Kind.LOST, "40": Kind.CONFLICT, "55P03": Kind.CONFLICT,
-    "28": Kind.ACCOUNT, "3D": Kind.ACCOUNT, "42501": Kind.RIGHTS, "42": Kind.SCHEMA, "3F": Kind.SCHEMA, "0A": Kind.SCHEMA,
-}  # fmt: skip
+    "22": Kind.ROW,
+    "23": Kind.ROW,
+    "08": Kind.LOST,
+    "57P": Kind.LOST,
+    "40": Kind.CONFLICT,
+    "55P03": Kind.CONFLICT,
+    "28": Kind.ACCOUNT,
+    "3D": Kind.ACCOUNT,
+    "42501": Kind.RIGHTS,
+    "42": Kind.SCHEMA,
+    "3F": Kind.SCHEMA,
+    "0A": Kind.SCHEMA,
+}
 _NUMBERS: Final[Mapping[int, Kind]] = {
     **dict.fromkeys((1205, 1213), Kind.CONFLICT),  # lock wait timeout, deadlock
     **dict.fromkeys((1053, 1927, 2002, 2003, 2006, 2013, 2055), Kind.LOST),
@@ -72,14 +82,16 @@ def error_of(kind: Kind, said: str, target: str, user: str) -> CanalError:
         return conflict(f"another writer holds what is to be written: {said}")
     if kind is Kind.ACCOUNT:
         return TargetError(
-            f"{target} refuses the user {user!r}: {said}", is_lasting=True,
+            f"{target} refuses the user {user!r}: {said}",
+            is_lasting=True,
             remedy="Check the user, the password and the database of the target, and start the pipe again.",
-        )  # fmt: skip
+        )
     if kind is Kind.RIGHTS:
         return TargetError(
-            f"{target} refuses the user {user!r} a statement: {said}", is_lasting=True,
+            f"{target} refuses the user {user!r} a statement: {said}",
+            is_lasting=True,
             remedy="Grant the rights that the page of the target names (canal check tells which are missing), and start again.",
-        )  # fmt: skip
+        )
     if kind is Kind.SCHEMA:
         return TargetSchemaError(f"{target} refuses: {said}", remedy="See that its tables have the columns of the source.")
     return TargetError(f"{target} refuses: {said}")

@@ -191,8 +191,11 @@ def _affinity(declared: str) -> str:
     """What SQLite makes of a declared type."""
     kind = declared.upper()
     for words, affinity in (
-        (("INT",), "INTEGER"), (("CHAR", "CLOB", "TEXT"), "TEXT"), (("BLOB",), "BLOB"), (("REAL", "FLOA", "DOUB"), "REAL"),
-    ):  # fmt: skip
+        (("INT",), "INTEGER"),
+        (("CHAR", "CLOB", "TEXT"), "TEXT"),
+        (("BLOB",), "BLOB"),
+        (("REAL", "FLOA", "DOUB"), "REAL"),
+    ):
         if any(word in kind for word in words):
             return affinity
     return "NUMERIC" if kind else "BLOB"

@@ -22,6 +22,7 @@ def refuse(what: str) -> Callable[[Any], Any]:
 
 #: What no typed column of another database holds.
 NO_TYPE: Final[Mapping[type, Callable[[Any], Any]]] = {
-    ZeroDate: refuse("a date that is none"), NoLabel: refuse("an ENUM that holds none of its labels"),
+    ZeroDate: refuse("a date that is none"),
+    NoLabel: refuse("an ENUM that holds none of its labels"),
     InvalidText: refuse("bytes that are no text in their charset"),
-}  # fmt: skip
+}

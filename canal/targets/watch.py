@@ -70,9 +70,7 @@ class Watch:
             self._since = time.monotonic()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._lock:  # the socket is open as long as the watch may cut it
             self._since = None
 

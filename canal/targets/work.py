@@ -102,9 +102,11 @@ class StateWork(_Writer[TableState]):
                 emptied = tuple([one for one in state.changes if one.op is Op.TRUNCATE])
                 raise UnfitChangeError(
                     f"one of the tables that are brought together in {state.table.name} was emptied by TRUNCATE, and this target"
-                    " cannot empty a part of a table", position=emptied[0].origin.position, changes=emptied,
+                    " cannot empty a part of a table",
+                    position=emptied[0].origin.position,
+                    changes=emptied,
                     remedy="Take its rows away in the target, and park the change by on_unfit.",
-                )  # fmt: skip
+                )
         return made
 
     def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:

@@ -18,15 +18,26 @@ if TYPE_CHECKING:
     from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 _HOMES = {
-    "FakeBinlog": "fake", "FaultProxy": "proxy", "MariaDBServer": "servers", "MySQLServer": "servers",
-    "ZooKeeperEnsemble": "zookeeper", "ZooKeeperServer": "zookeeper", "check_rule": "rules",
+    "FakeBinlog": "fake",
+    "FaultProxy": "proxy",
+    "MariaDBServer": "servers",
+    "MySQLServer": "servers",
+    "ZooKeeperEnsemble": "zookeeper",
+    "ZooKeeperServer": "zookeeper",
+    "check_rule": "rules",
     "target_suite": "target_suite",
-}  # fmt: skip
+}
 
 __all__ = [
-    "FakeBinlog", "FaultProxy", "MariaDBServer", "MySQLServer", "ZooKeeperEnsemble", "ZooKeeperServer", "check_rule",
+    "FakeBinlog",
+    "FaultProxy",
+    "MariaDBServer",
+    "MySQLServer",
+    "ZooKeeperEnsemble",
+    "ZooKeeperServer",
+    "check_rule",
     "target_suite",
-]  # fmt: skip
+]
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__, _HOMES)

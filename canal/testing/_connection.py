@@ -109,9 +109,7 @@ class FakeConnection(FullConnection):
     def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
         """The events of one journal from ``offset`` on, its FORMAT_DESCRIPTION first."""
         if journal not in self.journal_names():
-            raise PositionLostError(
-                f"the fake binlog has no {journal}", position=Position(journal=journal, offset=offset)
-            )
+            raise PositionLostError(f"the fake binlog has no {journal}", position=Position(journal=journal, offset=offset))
         with self._fake.log.changed:
             self._fake.log.locate_offset(Position(journal=journal, offset=offset))
             events = list(self._fake.log.find(journal).events)

@@ -116,11 +116,24 @@ CHARSETS: Final[dict[str, Charset]] = {
 
 #: Collations that can be named; any other can be given as a number.
 COLLATIONS: Final[dict[str, int]] = {
-    "utf8mb4_general_ci": 45, "utf8mb4_bin": 46, "utf8mb4_unicode_ci": 224, "utf8mb4_0900_ai_ci": 255,
-    "utf8mb4_0900_as_cs": 278, "utf8mb4_0900_bin": 309, "utf8mb3_general_ci": 33, "utf8mb3_bin": 83,
-    "utf8_general_ci": 33, "utf8_bin": 83, "latin1_swedish_ci": 8, "latin1_general_ci": 48, "latin1_bin": 47,
-    "ascii_general_ci": 11, "ascii_bin": 65, "gbk_chinese_ci": 28, "gbk_bin": 87,
-}  # fmt: skip
+    "utf8mb4_general_ci": 45,
+    "utf8mb4_bin": 46,
+    "utf8mb4_unicode_ci": 224,
+    "utf8mb4_0900_ai_ci": 255,
+    "utf8mb4_0900_as_cs": 278,
+    "utf8mb4_0900_bin": 309,
+    "utf8mb3_general_ci": 33,
+    "utf8mb3_bin": 83,
+    "utf8_general_ci": 33,
+    "utf8_bin": 83,
+    "latin1_swedish_ci": 8,
+    "latin1_general_ci": 48,
+    "latin1_bin": 47,
+    "ascii_general_ci": 11,
+    "ascii_bin": 65,
+    "gbk_chinese_ci": 28,
+    "gbk_bin": 87,
+}
 
 #: Names of the collations that stand for a charset's default, for information_schema.
 COLLATION_NAMES: Final[dict[int, str]] = {number: name for name, number in reversed(COLLATIONS.items())}
@@ -356,8 +369,15 @@ def _year(column: FakeColumn, flavor: Flavor) -> Codec:
 # -- text and bytes ----------------------------------------------------------------------------------------------------
 
 _BLOB_WIDTHS: Final = {
-    "tinytext": 1, "text": 2, "mediumtext": 3, "longtext": 4, "tinyblob": 1, "blob": 2, "mediumblob": 3, "longblob": 4,
-}  # fmt: skip
+    "tinytext": 1,
+    "text": 2,
+    "mediumtext": 3,
+    "longtext": 4,
+    "tinyblob": 1,
+    "blob": 2,
+    "mediumblob": 3,
+    "longblob": 4,
+}
 _BINARY: Final = frozenset(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"))
 _TEXT: Final = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"))
 
@@ -464,9 +484,7 @@ def _label_index(column: FakeColumn, label: str) -> int:
 
 _TIME_TEXT: Final = re.compile(r"(-?)([0-9]{1,3}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?")
 _DATE_TEXT: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_DATETIME_TEXT: Final = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?"
-)
+_DATETIME_TEXT: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -688,9 +706,11 @@ def _json_value(value: Any) -> tuple[int, bytes, bool]:
 def _json_int(value: int) -> tuple[int, bytes, bool]:
     # The parser of JSON text takes numbers up to 32 bits as signed ones, larger ones without a sign as unsigned.
     for kind, shape, low, high in (
-        (5, "<h", -(1 << 15), 1 << 15), (7, "<i", -(1 << 31), 1 << 31), (9, "<q", -(1 << 63), 1 << 32),
+        (5, "<h", -(1 << 15), 1 << 15),
+        (7, "<i", -(1 << 31), 1 << 31),
+        (9, "<q", -(1 << 63), 1 << 32),
         (10, "<Q", 0, 1 << 64),
-    ):  # fmt: skip
+    ):
         if low <= value < high:
             return kind, struct.pack(shape, value), kind in (5, 7)
     return 11, struct.pack("<d", float(value)), False
@@ -765,21 +785,42 @@ def _json_opaque(value: Any) -> tuple[int, bytes]:
 
 
 _CODECS: Final[dict[str, Callable[[FakeColumn, Flavor], Codec]]] = {
-    **dict.fromkeys(_INTEGERS, _integer), **dict.fromkeys(_BLOB_WIDTHS, _blob),
-    "float": _real, "double": _real, "decimal": _decimal, "bit": _bit, "year": _year, "char": _char, "binary": _char,
-    "varchar": _varchar, "varbinary": _varchar, "enum": _enum, "set": _set, "date": _date, "datetime": _datetime,
-    "timestamp": _timestamp, "time": _time, "json": _json, "vector": _bytes,
+    **dict.fromkeys(_INTEGERS, _integer),
+    **dict.fromkeys(_BLOB_WIDTHS, _blob),
+    "float": _real,
+    "double": _real,
+    "decimal": _decimal,
+    "bit": _bit,
+    "year": _year,
+    "char": _char,
+    "binary": _char,
+    "varchar": _varchar,
+    "varbinary": _varchar,
+    "enum": _enum,
+    "set": _set,
+    "date": _date,
+    "datetime": _datetime,
+    "timestamp": _timestamp,
+    "time": _time,
+    "json": _json,
+    "vector": _bytes,
     **dict.fromkeys(GEOMETRY_KINDS, _bytes),
-}  # fmt: skip
+}
 _OLD_CODECS: Final[dict[str, Callable[[FakeColumn, Flavor], Codec]]] = {
-    "datetime": _old_datetime, "timestamp": _old_timestamp, "time": _old_time,
-}  # fmt: skip
+    "datetime": _old_datetime,
+    "timestamp": _old_timestamp,
+    "time": _old_time,
+}
 _NEWER: Final = ("json", "vector")
 _ARGUMENTS: Final = {
     **dict.fromkeys((*_BLOB_WIDTHS, "json", "date", "enum", "set", *GEOMETRY_KINDS), (0, 0)),
     **dict.fromkeys(("float", "double"), (0, 0)),
-    "decimal": (0, 2), "varchar": (1, 1), "varbinary": (1, 1), "vector": (1, 1),
-}  # fmt: skip
+    "decimal": (0, 2),
+    "varchar": (1, 1),
+    "varbinary": (1, 1),
+    "vector": (1, 1),
+}
+
 
 def keyed(columns: Sequence[FakeColumn], keys: Sequence[tuple[str, int | None]]) -> tuple[FakeColumn, ...]:
     """The columns, those of the primary key with their numbers in it."""
@@ -831,17 +872,19 @@ class TableEncoder:
     def table_map(self, table_id: int, metadata: str) -> bytes:
         """The body of a TABLE_MAP event."""
         schema, table = self.schema.encode("utf-8"), self.table.encode("utf-8")
-        return b"".join((
-            table_id.to_bytes(6, "little"),
-            b"\1\0",
-            bytes((len(schema),)) + schema + b"\0",
-            bytes((len(table),)) + table + b"\0",
-            packed(len(self.columns)),
-            bytes(codec.code for codec in self.codecs),
-            packed_text(b"".join(codec.meta for codec in self.codecs)),
-            little_bits([column.nullable for column in self.columns]),
-            self._optional(metadata),
-        ))  # fmt: skip
+        return b"".join(
+            (
+                table_id.to_bytes(6, "little"),
+                b"\1\0",
+                bytes((len(schema),)) + schema + b"\0",
+                bytes((len(table),)) + table + b"\0",
+                packed(len(self.columns)),
+                bytes(codec.code for codec in self.codecs),
+                packed_text(b"".join(codec.meta for codec in self.codecs)),
+                little_bits([column.nullable for column in self.columns]),
+                self._optional(metadata),
+            )
+        )
 
     def _optional(self, metadata: str) -> bytes:
         """The optional metadata, in the order in which the servers write it."""
@@ -913,9 +956,7 @@ class TableEncoder:
             reason = str(error)
         except (ValueError, TypeError, ArithmeticError, struct.error):
             reason = "does not fit"
-        raise UsageError(
-            f"{self.schema}.{self.table}.{column.name}: the value {reason} ({column.column_type(self.flavor)})"
-        )
+        raise UsageError(f"{self.schema}.{self.table}.{column.name}: the value {reason} ({column.column_type(self.flavor)})")
 
     def rows_head(self, table_id: int, flags: int, images: Iterable[Image]) -> bytes:
         """A rows event up to its first row."""
@@ -923,9 +964,7 @@ class TableEncoder:
         bitmaps = b"".join(image.bitmap for image in images)
         return table_id.to_bytes(6, "little") + struct.pack("<H", flags) + extra + packed(len(self.columns)) + bitmaps
 
-    def rows_bodies(
-        self, table_id: int, images: Sequence[Image], rows: Sequence[bytes], limit: int
-    ) -> Iterator[bytes]:
+    def rows_bodies(self, table_id: int, images: Sequence[Image], rows: Sequence[bytes], limit: int) -> Iterator[bytes]:
         """The bodies of one statement's rows events, of ``limit`` bytes or one row each; the last one ends it."""
         head = len(self.rows_head(table_id, 0, images))
         first, size = 0, head
@@ -942,9 +981,7 @@ class TableEncoder:
 HEADER: Final = struct.Struct("<IBIIIH")
 
 
-def event(
-    kind: int, body: bytes, *, timestamp: int, server_id: int, end: int, flags: int = 0, checksum: bool = True
-) -> bytes:
+def event(kind: int, body: bytes, *, timestamp: int, server_id: int, end: int, flags: int = 0, checksum: bool = True) -> bytes:
     """A whole event: header, body and CRC32. ``end`` is the full offset of its end; the header keeps 32 bits of it."""
     size = HEADER.size + len(body) + 4 * checksum
     data = HEADER.pack(timestamp & 0xFFFFFFFF, kind, server_id, size, end & 0xFFFFFFFF, flags) + body
@@ -968,13 +1005,9 @@ def without_creation(data: bytes, *, checksum: bool) -> bytes:
 
 
 _LENGTHS: Final[dict[Flavor, bytes]] = {
-    "mysql": bytes.fromhex(
-        "000d0008000000000400040000006300041a08000000000000020000000a0a0a2a2a001234000a2800"
-    )
-    + b"\0",
+    "mysql": bytes.fromhex("000d0008000000000400040000006300041a08000000000000020000000a0a0a2a2a001234000a2800") + b"\0",
     "mariadb": (
-        bytes.fromhex("380d000800120004040404120000e400041a08000000080808020000000a0a0a0000000000000a0a0a")
-        .ljust(160, b"\0")
+        bytes.fromhex("380d000800120004040404120000e400041a08000000080808020000000a0a0a0000000000000a0a0a").ljust(160, b"\0")
         + bytes.fromhex("041304000d0808080a0a0a")
     ),
 }
@@ -1000,11 +1033,11 @@ def format_description(
 def query_status(flavor: Flavor, schema: str, *, ddl_xid: int | None = None, sql: str = "", old: bool = False) -> bytes:
     """The status variables of a QUERY event: flags, sql_mode, catalog, charsets and what a DDL adds."""
     if old:
-        return bytes.fromhex("0000000000" "010000000000000000" "0603737464" "04210021000800")
+        return bytes.fromhex("0000000000010000000000000000060373746404210021000800")
     if flavor == "mariadb":
-        status = bytes.fromhex("0000000001010000205400000000" "0603737464" "042d002d000800")
+        status = bytes.fromhex("00000000010100002054000000000603737464042d002d000800")
         return status + (b"\x81" + struct.pack("<Q", ddl_xid) if ddl_xid is not None else b"")
-    status = bytes.fromhex("0000000000" "012000a04500000000" "0603737464" "042d002d00ff00")
+    status = bytes.fromhex("0000000000012000a045000000000603737464042d002d00ff00")
     if ddl_xid is not None:
         name = schema.encode("utf-8")
         status += (b"\x0c\x01" + name + b"\0" if name else b"") + b"\x11" + struct.pack("<Q", ddl_xid)

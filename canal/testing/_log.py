@@ -204,9 +204,13 @@ class FakeLog:
 
     def _position(self, journal: str, offset: int, executed: Any, timestamp: int) -> Position:
         return Position(
-            journal=journal, offset=offset, gtid=str(executed) if self._setup.gtid else "", timestamp=timestamp * 1000,
-            server_id=self._setup.server_id if timestamp else 0, source=self.identity,
-        )  # fmt: skip
+            journal=journal,
+            offset=offset,
+            gtid=str(executed) if self._setup.gtid else "",
+            timestamp=timestamp * 1000,
+            server_id=self._setup.server_id if timestamp else 0,
+            source=self.identity,
+        )
 
     def locate(self, position: Position) -> tuple[int, int, MysqlGtidSet | MariadbGtidSet | None]:
         """Journal, event and the GTIDs to leave out, from which a dump sends."""
@@ -214,8 +218,8 @@ class FakeLog:
             oldest = self.journals[0]
             if oldest.executed:
                 raise PositionLostError(
-                    "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
-                )  # fmt: skip
+                    "Cannot replicate because the source purged required binary logs", errno=1236, position=position
+                )
             position = self._position(oldest.name, oldest.first, oldest.executed, 0)
         if position.gtid and self._setup.gtid and not position.incarnation:
             return self._locate_gtid(parse_gtid_set(position.gtid, self._setup.flavor), position)
@@ -226,20 +230,25 @@ class FakeLog:
         if position.source not in ("", self.identity):
             raise PositionLostError(
                 f"the position is one of server {position.source}, and the fake binlog is {self.identity}",
-                reason=LostReason.OTHER_SERVER, position=position,
-            )  # fmt: skip
+                reason=LostReason.OTHER_SERVER,
+                position=position,
+            )
         names = [journal.name for journal in self.journals]
         if position.journal not in names:
             raise PositionLostError(
-                "Could not find first log file name in binary log index file", errno=1236, position=position,
+                "Could not find first log file name in binary log index file",
+                errno=1236,
+                position=position,
                 remedy=f"The fake binlog has {', '.join(names)}.",
-            )  # fmt: skip
+            )
         number = names.index(position.journal)
         if max(position.offset, 4) > self.journals[number].end:
             raise PositionLostError(
                 "Client requested source to start replication from position > file size",
-                errno=1236, reason=LostReason.BEYOND, position=position,
-            )  # fmt: skip
+                errno=1236,
+                reason=LostReason.BEYOND,
+                position=position,
+            )
         return number
 
     def locate_offset(self, position: Position) -> tuple[int, int]:
@@ -252,8 +261,11 @@ class FakeLog:
         if found is None or (offset == 4 and journal.first != 4):
             raise PositionLostError(
                 "binlog truncated in the middle of event; no event of the fake binlog starts at this offset",
-                errno=1236, sqlstate="HY000", reason=LostReason.BEYOND, position=position,
-            )  # fmt: skip
+                errno=1236,
+                sqlstate="HY000",
+                reason=LostReason.BEYOND,
+                position=position,
+            )
         return number, found
 
     def _locate_gtid(self, wanted: Any, position: Position) -> tuple[int, int, MysqlGtidSet | MariadbGtidSet]:
@@ -262,20 +274,22 @@ class FakeLog:
             if unknown.intervals(self._setup.uuid):
                 raise PositionLostError(
                     "Replica has more GTIDs than the source has, using the source's SERVER_UUID",
-                    errno=1236, reason=LostReason.DIVERGED, position=position,
+                    errno=1236,
+                    reason=LostReason.DIVERGED,
+                    position=position,
                 )
         elif any(self._state.get((domain, server), 0) < number for domain, (server, number) in wanted.domains.items()):
             raise PositionLostError(
                 f"connecting slave requested to start from GTID {wanted}, which is not in the master's binlog",
-                errno=1236, reason=LostReason.DIVERGED, position=position,
-            )  # fmt: skip
+                errno=1236,
+                reason=LostReason.DIVERGED,
+                position=position,
+            )
         for number in range(len(self.journals) - 1, -1, -1):
             journal = self.journals[number]
             if journal.executed <= wanted:
                 return number, (0 if journal.first == 4 else self._first_event(journal)), wanted
-        raise PositionLostError(
-            "Cannot replicate because the source purged required binary logs", errno=1236, position=position,
-        )  # fmt: skip
+        raise PositionLostError("Cannot replicate because the source purged required binary logs", errno=1236, position=position)
 
     def lacking(self, wanted: Any) -> str:
         """What the server itself has made and does not have any more."""
@@ -287,9 +301,7 @@ class FakeLog:
         return ",".join("-".join(map(str, gtid)) for gtid in own if self._state.get(gtid[:2], 0) < gtid[2])
 
     def _first_event(self, journal: Journal) -> int:
-        return next(
-            (number for number, one in enumerate(journal.events) if one.offset >= journal.first), len(journal.events)
-        )
+        return next((number for number, one in enumerate(journal.events) if one.offset >= journal.first), len(journal.events))
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -358,11 +370,16 @@ class FakeLog:
         """A transaction as one TRANSACTION_PAYLOAD event."""
         events = b"".join(
             _encode.event(
-                piece.kind, piece.body, timestamp=int(now), server_id=self._setup.server_id, end=0, flags=piece.flags,
+                piece.kind,
+                piece.body,
+                timestamp=int(now),
+                server_id=self._setup.server_id,
+                end=0,
+                flags=piece.flags,
                 checksum=False,
             )
             for piece in pieces
-        )  # fmt: skip
+        )
         return Piece(TRANSACTION_PAYLOAD, _encode.payload_body(events, "none" if self._setup.compression == "none" else "zstd"))
 
     def _next_gtid(self, text: str | None) -> Any:
@@ -399,9 +416,15 @@ class FakeLog:
         if tag:
             return Piece(GTID_TAGGED, _encode.tagged_gtid_body(uuids.UUID(uuid).bytes, tag, number, self._sequence, statement))
         body = _encode.mysql_gtid_body(
-            uuids.UUID(uuid).bytes, number, ddl=statement, last_committed=self._sequence - 1, sequence=self._sequence,
-            micros=int(now * 1_000_000), length=length - (0 if self._setup.checksum else 4), version=80400,
-        )  # fmt: skip
+            uuids.UUID(uuid).bytes,
+            number,
+            ddl=statement,
+            last_committed=self._sequence - 1,
+            sequence=self._sequence,
+            micros=int(now * 1_000_000),
+            length=length - (0 if self._setup.checksum else 4),
+            version=80400,
+        )
         return Piece(GTID if gtid else ANONYMOUS_GTID, body)
 
     def append(
@@ -421,10 +444,14 @@ class FakeLog:
         checksum = self._setup.checksum or (kind == FORMAT_DESCRIPTION and not self._setup.is_old)
         size = _encode.HEADER.size + len(body) + 4 * checksum
         data = _encode.event(
-            kind, body, timestamp=int(self._setup.clock() if now is None else now),
-            server_id=self._setup.server_id if server_id is None else server_id, end=journal.end + size, flags=flags,
+            kind,
+            body,
+            timestamp=int(self._setup.clock() if now is None else now),
+            server_id=self._setup.server_id if server_id is None else server_id,
+            end=journal.end + size,
+            flags=flags,
             checksum=checksum,
-        )  # fmt: skip
+        )
         journal.events.append(Event(journal.end, data, gtid))
         journal.end += len(data)
         self.changed.notify_all()

@@ -83,9 +83,7 @@ class FakeServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
     def _spawn(self, role: str, run: Callable[..., None], *args: Any) -> None:
@@ -211,10 +209,18 @@ class _ServedConnection:
         old = self._fake.is_old  # without authentication plugins
         capabilities = _CAPABILITIES & 0xFFFF if old else _CAPABILITIES
         self._send(
-            b"\x0a" + version.encode("ascii") + b"\0" + struct.pack("<I", self.number) + _SALT[:8] + b"\0"
+            b"\x0a"
+            + version.encode("ascii")
+            + b"\0"
+            + struct.pack("<I", self.number)
+            + _SALT[:8]
+            + b"\0"
             + struct.pack("<HBHHB", capabilities & 0xFFFF, 8 if old else 45, 2, capabilities >> 16, 0 if old else 21)
-            + bytes(10) + _SALT[8:] + b"\0" + (b"" if old else _NATIVE + b"\0")
-        )  # fmt: skip
+            + bytes(10)
+            + _SALT[8:]
+            + b"\0"
+            + (b"" if old else _NATIVE + b"\0")
+        )
         capabilities, user, proof, plugin = _parse_login(self._receive())
         if plugin and plugin != _NATIVE:
             self._send(b"\xfe" + _NATIVE + b"\0" + _SALT + b"\0")
@@ -276,9 +282,12 @@ class _ServedConnection:
             period = 0.0
         try:
             feed = Feed(
-                self._fake, position, checksum=checksum, period=period or None,
+                self._fake,
+                position,
+                checksum=checksum,
+                period=period or None,
                 newer_heartbeat=self._fake.flavor == "mysql" and bool(flags & _NEW_HEARTBEAT),
-            )  # fmt: skip
+            )
         except ServerError as error:
             raise _Error(error.errno or 1236, error.message) from error
         except SourceError as error:
@@ -302,9 +311,7 @@ class _ServedConnection:
     def _checksum(self) -> bool:
         wanted = self._variable("master_binlog_checksum", "source_binlog_checksum")
         if wanted is None and self._fake.checksum:
-            raise _Error(
-                1236, "Slave can not handle replication events with the checksum that master is configured to log"
-            )
+            raise _Error(1236, "Slave can not handle replication events with the checksum that master is configured to log")
         return str(wanted).upper() == "CRC32"
 
     def _variable(self, *names: str) -> Any:
@@ -363,29 +370,57 @@ def variables_of(fake: BinlogState) -> dict[str, str]:
     """The server's global variables; add what another client asks for."""
     mysql = fake.flavor == "mysql" and not fake.is_old
     common = {
-        "log_bin": "ON", "server_id": str(fake.server_id), "hostname": "fake", "port": "3306", "binlog_format": "ROW",
-        "binlog_checksum": "CRC32" if fake.checksum else "NONE", "binlog_row_metadata": fake.metadata,
-        "binlog_row_image": fake.row_image, "version": fake.version, "log_bin_basename": f"/fake/{fake.journal}",
-        "version_comment": "fake binlog", "sql_mode": "", "time_zone": "SYSTEM", "system_time_zone": "UTC",
-        "max_allowed_packet": str(1 << 30), "net_write_timeout": "60", "lower_case_table_names": "0",
-        "character_set_server": "utf8mb4", "autocommit": "1", "wait_timeout": "28800", "net_read_timeout": "30",
-        "log_slave_updates": "ON", "rpl_semi_sync_master_enabled": "OFF", "read_only": "OFF", "init_connect": "",
-    }  # fmt: skip
+        "log_bin": "ON",
+        "server_id": str(fake.server_id),
+        "hostname": "fake",
+        "port": "3306",
+        "binlog_format": "ROW",
+        "binlog_checksum": "CRC32" if fake.checksum else "NONE",
+        "binlog_row_metadata": fake.metadata,
+        "binlog_row_image": fake.row_image,
+        "version": fake.version,
+        "log_bin_basename": f"/fake/{fake.journal}",
+        "version_comment": "fake binlog",
+        "sql_mode": "",
+        "time_zone": "SYSTEM",
+        "system_time_zone": "UTC",
+        "max_allowed_packet": str(1 << 30),
+        "net_write_timeout": "60",
+        "lower_case_table_names": "0",
+        "character_set_server": "utf8mb4",
+        "autocommit": "1",
+        "wait_timeout": "28800",
+        "net_read_timeout": "30",
+        "log_slave_updates": "ON",
+        "rpl_semi_sync_master_enabled": "OFF",
+        "read_only": "OFF",
+        "init_connect": "",
+    }
     if fake.is_old:
         lacking = ("binlog_checksum", "binlog_row_metadata", "binlog_row_image")
         return {name: value for name, value in common.items() if name not in lacking} | {"character_set_server": "utf8"}
     if mysql:
         return common | {
-            "server_uuid": fake.uuid, "gtid_mode": "ON" if fake.gtid else "OFF", "gtid_executed": fake.executed,
-            "gtid_purged": fake.purged, "binlog_transaction_compression": "OFF", "binlog_row_value_options": "",
-            "log_replica_updates": "ON", "enforce_gtid_consistency": "ON",
-        }  # fmt: skip
+            "server_uuid": fake.uuid,
+            "gtid_mode": "ON" if fake.gtid else "OFF",
+            "gtid_executed": fake.executed,
+            "gtid_purged": fake.purged,
+            "binlog_transaction_compression": "OFF",
+            "binlog_row_value_options": "",
+            "log_replica_updates": "ON",
+            "enforce_gtid_consistency": "ON",
+        }
     return common | {
-        "server_uid": fake.uuid, "gtid_binlog_pos": fake.executed, "gtid_current_pos": fake.executed,
+        "server_uid": fake.uuid,
+        "gtid_binlog_pos": fake.executed,
+        "gtid_current_pos": fake.executed,
         "gtid_slave_pos": "",
-        "gtid_domain_id": str(fake.domain), "gtid_strict_mode": "ON", "gtid_binlog_state": fake.gtid_state,
-        "log_bin_compress": "OFF", "binlog_annotate_row_events": "ON",
-    }  # fmt: skip
+        "gtid_domain_id": str(fake.domain),
+        "gtid_strict_mode": "ON",
+        "gtid_binlog_state": fake.gtid_state,
+        "log_bin_compress": "OFF",
+        "binlog_annotate_row_events": "ON",
+    }
 
 
 def _show_variables(session: _ServedConnection, found: re.Match[str]) -> Result:
@@ -528,13 +563,22 @@ def _facts(fake: BinlogState, schema: str, table: str, number: int, column: _enc
     if column.type == "json" and fake.flavor == "mariadb":
         charset = "utf8mb4"
     return {
-        "table_schema": schema, "table_name": table, "column_name": column.name, "ordinal_position": number,
-        "column_type": text, "data_type": text.partition("(")[0].partition(" ")[0], "extra": extra,
+        "table_schema": schema,
+        "table_name": table,
+        "column_name": column.name,
+        "ordinal_position": number,
+        "column_type": text,
+        "data_type": text.partition("(")[0].partition(" ")[0],
+        "extra": extra,
         "column_comment": "",
-        "is_nullable": "YES" if column.nullable else "NO", "column_key": "PRI" if column.key else "",
-        "character_set_name": charset, "column_default": None, "generation_expression": None, "null": None,
+        "is_nullable": "YES" if column.nullable else "NO",
+        "column_key": "PRI" if column.key else "",
+        "character_set_name": charset,
+        "column_default": None,
+        "generation_expression": None,
+        "null": None,
         "collation_name": _encode.COLLATION_NAMES.get(number, f"{charset}_{number}") if charset else None,
-    }  # fmt: skip
+    }
 
 
 def _tables_like(session: _ServedConnection, found: re.Match[str]) -> Result:
@@ -567,42 +611,67 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 #: What a statement is answered with, the first that matches; None is an OK packet. Add to it what another client asks.
 ANSWERS: Final[list[tuple[re.Pattern[str], Answer]]] = [
-    (_pattern(r"SHOW (?:(?:GLOBAL|SESSION) )?VARIABLES"
-              r"(?: LIKE '(?P<like>[^']*)'| WHERE .*? IN \((?P<names>.*)\)| WHERE .*)?"), _show_variables),
+    (
+        _pattern(
+            r"SHOW (?:(?:GLOBAL|SESSION) )?VARIABLES"
+            r"(?: LIKE '(?P<like>[^']*)'| WHERE .*? IN \((?P<names>.*)\)| WHERE .*)?"
+        ),
+        _show_variables,
+    ),
     (_pattern(r"SHOW (?:MASTER|BINARY LOG|BINLOG) STATUS"), _show_status),
     (_pattern(r"SHOW (?:BINARY|MASTER) LOGS"), _show_logs),
     (_pattern(r"SHOW BINLOG EVENTS LIMIT 1"), _show_events),
-    (_pattern(r"SHOW (?:(?:SLAVE|REPLICA) HOSTS|REPLICAS|WARNINGS|(?:SLAVE|REPLICA) STATUS)"),
-     lambda session, found: (["Empty"], [])),
+    (
+        _pattern(r"SHOW (?:(?:SLAVE|REPLICA) HOSTS|REPLICAS|WARNINGS|(?:SLAVE|REPLICA) STATUS)"),
+        lambda session, found: (["Empty"], []),
+    ),
     (_pattern(r"SHOW PROCESSLIST"), _show_processlist),
     (_pattern(r"SHOW GRANTS"), lambda session, found: (["Grants"], [("GRANT ALL PRIVILEGES ON *.* TO CURRENT_USER",)])),
     (_pattern(r"SHOW STATUS LIKE 'Ssl_cipher'"), lambda session, found: (["Variable_name", "Value"], [("Ssl_cipher", "")])),
     (_pattern(r"SET (?P<settings>.*)"), _set),
     (_pattern(r"SELECT (?P<items>.*?) FROM information_schema\.columns\b(?P<rest>.*)"), _columns),
-    (_pattern(r"SELECT table_name FROM information_schema\.tables WHERE table_schema = '(?P<schema>[^']*)'"
-              r" AND (?P<left>LEFT)?.*= '(?P<name>[^']*)'"), _tables_like),
-    (_pattern(r"SELECT (?P<items>table_schema, table_name(?:, table_collation, table_type, engine, create_options)?)"
-              r" FROM information_schema\.tables\b(?P<rest>.*)"), _tables),
+    (
+        _pattern(
+            r"SELECT table_name FROM information_schema\.tables WHERE table_schema = '(?P<schema>[^']*)'"
+            r" AND (?P<left>LEFT)?.*= '(?P<name>[^']*)'"
+        ),
+        _tables_like,
+    ),
+    (
+        _pattern(
+            r"SELECT (?P<items>table_schema, table_name(?:, table_collation, table_type, engine, create_options)?)"
+            r" FROM information_schema\.tables\b(?P<rest>.*)"
+        ),
+        _tables,
+    ),
     (_pattern(r"SELECT schema_name, default_character_set_name FROM information_schema\.schemata"), _schemata),
-    (_pattern(r"SELECT COUNT\(\*\), MIN\(.*\) FROM information_schema\.referential_constraints\b.*"),
-     lambda session, found: (["COUNT", "MIN"], [(0, None)])),
-    (_pattern(r"SELECT .* FROM information_schema\.(?:referential_constraints|statistics)\b.*"),
-     lambda session, found: (["Empty"], [])),
+    (
+        _pattern(r"SELECT COUNT\(\*\), MIN\(.*\) FROM information_schema\.referential_constraints\b.*"),
+        lambda session, found: (["COUNT", "MIN"], [(0, None)]),
+    ),
+    (
+        _pattern(r"SELECT .* FROM information_schema\.(?:referential_constraints|statistics)\b.*"),
+        lambda session, found: (["Empty"], []),
+    ),
     (_pattern(r"SELECT (?P<items>(?:(?! FROM ).)*)"), _select),
     (_pattern(r"(?:START TRANSACTION|BEGIN|COMMIT|ROLLBACK|USE|KILL|FLUSH)\b.*"), lambda session, found: None),
-]  # fmt: skip
+]
 
 #: What MySQL 5.1 answers with an error. Its users here have not SUPER.
 _UNKNOWN_TO_OLD: Final = [
-    (_pattern(r".*UTC_TIMESTAMP\(\d|.*READ ONLY|SHOW (?:BINARY LOG STATUS|REPLICA)|EXPLAIN FORMAT"),
-     _Error(1064, "You have an error in your SQL syntax", "42000")),
+    (
+        _pattern(r".*UTC_TIMESTAMP\(\d|.*READ ONLY|SHOW (?:BINARY LOG STATUS|REPLICA)|EXPLAIN FORMAT"),
+        _Error(1064, "You have an error in your SQL syntax", "42000"),
+    ),
     (_pattern(r"SET NAMES utf8mb"), _Error(1115, "Unknown character set: 'utf8mb4'", "42000")),
     (_pattern(r".*(?:GTID_SUBTRACT|BINLOG_GTID_POS)\("), _Error(1305, "FUNCTION does not exist", "42000")),
     (_pattern(r".*generation_expression"), _Error(1054, "Unknown column 'generation_expression' in 'field list'", "42S22")),
     (_pattern(r".*information_schema\.check_constraints"), _Error(1109, "Unknown table 'check_constraints'", "42S02")),
-    (_pattern(r"SHOW (?:BINARY|MASTER) LOGS"),
-     _Error(1227, "Access denied; you need (at least one of) the SUPER privilege(s) for this operation", "42000")),
-]  # fmt: skip
+    (
+        _pattern(r"SHOW (?:BINARY|MASTER) LOGS"),
+        _Error(1227, "Access denied; you need (at least one of) the SUPER privilege(s) for this operation", "42000"),
+    ),
+]
 
 #: What a SELECT without FROM can compute besides variables and whole numbers.
 FUNCTIONS: Final[list[tuple[re.Pattern[str], Callable[[_ServedConnection, re.Match[str]], Any]]]] = [
@@ -610,10 +679,14 @@ FUNCTIONS: Final[list[tuple[re.Pattern[str], Callable[[_ServedConnection, re.Mat
     (_pattern(r"CONNECTION_ID\(\)"), lambda session, found: session.number),
     (_pattern(r"(?:DATABASE|SCHEMA)\(\)"), lambda session, found: None),
     (_pattern(r"UNIX_TIMESTAMP\(\)"), lambda session, found: int(session._fake.clock())),
-    (_pattern(r"UTC_TIMESTAMP\(\)"),
-     lambda session, found: f"{datetime.fromtimestamp(session._fake.clock(), UTC):%Y-%m-%d %H:%M:%S}"),
-    (_pattern(r"UTC_TIMESTAMP\(6\)"),
-     lambda session, found: f"{datetime.fromtimestamp(session._fake.clock(), UTC):%Y-%m-%d %H:%M:%S.%f}"),
+    (
+        _pattern(r"UTC_TIMESTAMP\(\)"),
+        lambda session, found: f"{datetime.fromtimestamp(session._fake.clock(), UTC):%Y-%m-%d %H:%M:%S}",
+    ),
+    (
+        _pattern(r"UTC_TIMESTAMP\(6\)"),
+        lambda session, found: f"{datetime.fromtimestamp(session._fake.clock(), UTC):%Y-%m-%d %H:%M:%S.%f}",
+    ),
     (_pattern(r"BINLOG_GTID_POS\('([^']*)',\s*(\d+)\)"), _gtid_at),
     (_pattern(r"GTID_SUBTRACT\((.*)\)"), _subtract),
 ]
@@ -626,9 +699,12 @@ def _result_set(names: list[str], rows: list[tuple[Any, ...]]) -> list[bytes]:
         numeric = bool(rows) and all(isinstance(row[index], int) for row in rows)
         label = _encode.packed_text(name.encode("utf-8"))
         packets.append(
-            b"\x03def\0\0\0" + label + label + b"\x0c"
+            b"\x03def\0\0\0"
+            + label
+            + label
+            + b"\x0c"
             + struct.pack("<HIBHBxx", 63 if numeric else 45, 1024, 8 if numeric else 253, 0, 0)
-        )  # fmt: skip
+        )
     packets.append(_EOF)
     for row in rows:
         cells = (None if cell is None else str(cell).encode("utf-8") for cell in row)

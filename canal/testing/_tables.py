@@ -48,9 +48,7 @@ class Home(Protocol):
 class FakeTransaction:
     """One transaction that is being made; the tables' own methods add to it."""
 
-    def __init__(
-        self, log: FakeLog, end: str, gtid: str | None, xa: str = "", server_id: int | None = None
-    ) -> None:
+    def __init__(self, log: FakeLog, end: str, gtid: str | None, xa: str = "", server_id: int | None = None) -> None:
         self._log = log
         self._end = end
         self._gtid = gtid
@@ -184,7 +182,10 @@ class FakeTable:
 
     def _column_schema(self, column: FakeColumn) -> ColumnSchema:
         return column_from_text(
-            column.name, column.column_type(self._fake.flavor),
+            column.name,
+            column.column_type(self._fake.flavor),
             charset=column.charset if column.is_text else "utf8mb4" if column.type == "json" else None,
-            nullable=column.nullable, key=column.key > 0, visible=column.visible,
-        )  # fmt: skip
+            nullable=column.nullable,
+            key=column.key > 0,
+            visible=column.visible,
+        )

@@ -34,9 +34,17 @@ from canal.testing._serve import FakeServer
 from canal.testing._tables import FakeTable, FakeTransaction
 
 __all__ = [
-    "Corrupt", "Cut", "ErrorPacket", "FakeBinlog", "FakeColumn", "FakeConnection", "FakeTable", "FakeTransaction", "Repeat",
+    "Corrupt",
+    "Cut",
+    "ErrorPacket",
+    "FakeBinlog",
+    "FakeColumn",
+    "FakeConnection",
+    "FakeTable",
+    "FakeTransaction",
+    "Repeat",
     "Stall",
-]  # fmt: skip
+]
 
 
 def _xid_text(xa: str) -> str:
@@ -72,9 +80,7 @@ class FakeBinlog(BinlogState):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     # -- what a test writes --------------------------------------------------------------------------------------------
@@ -314,15 +320,24 @@ class FakeBinlog(BinlogState):
                 pieces.append(self.log.query(made._schema, f"XA END {_xid_text(made._xa)}"))
                 pieces.append(Piece(XA_PREPARE, struct.pack("<BIII", made._end == "ONE PHASE", 1, len(xid), 0) + xid))
                 self.log.append_group(
-                    pieces, standalone=False, is_ddl=False, gtid=made._gtid, xa=made._xa, xa_flag=FL_PREPARED_XA,
+                    pieces,
+                    standalone=False,
+                    is_ddl=False,
+                    gtid=made._gtid,
+                    xa=made._xa,
+                    xa_flag=FL_PREPARED_XA,
                     server_id=made._server_id,
-                )  # fmt: skip
+                )
                 return
             if made._end == "XID":
                 pieces.append(Piece(XID, struct.pack("<Q", self.log.next_xid())))
             else:
                 pieces.append(self.log.query(made._schema, made._end))
             self.log.append_group(
-                pieces, standalone=False, is_ddl=False, gtid=made._gtid, transactional=made._end == "XID",
+                pieces,
+                standalone=False,
+                is_ddl=False,
+                gtid=made._gtid,
+                transactional=made._end == "XID",
                 server_id=made._server_id,
-            )  # fmt: skip
+            )

@@ -178,9 +178,7 @@ class FaultProxy:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
     def _call(self, action: Callable[[], None]) -> None:
@@ -271,10 +269,7 @@ class FaultProxy:
         link = _Link(writer, server_writer, flip)
         self._links.add(link)
         try:
-            await asyncio.gather(
-                self._pump_up(reader, server_writer, link),
-                self._pump_down(server_reader, writer, link),
-            )
+            await asyncio.gather(self._pump_up(reader, server_writer, link), self._pump_down(server_reader, writer, link))
         except (OSError, asyncio.CancelledError):
             link.close(reset=True)
         finally:

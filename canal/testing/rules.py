@@ -38,10 +38,13 @@ def check_rule(rule: Rule, changes: Iterable[Change], *, is_log: bool = False) -
 
 def _copy(change: Change) -> Change:
     """With values of its own: a rule that alters a document alters no other's."""
-    return change.evolve(**{
-        name: {column: copy.deepcopy(value) for column, value in row.as_dict().items()}
-        for name, row in (("before", change.before), ("after", change.after)) if row is not None
-    })  # fmt: skip
+    return change.evolve(
+        **{
+            name: {column: copy.deepcopy(value) for column, value in row.as_dict().items()}
+            for name, row in (("before", change.before), ("after", change.after))
+            if row is not None
+        }
+    )
 
 
 def _shown(change: Change) -> tuple[Any, ...]:

@@ -250,8 +250,12 @@ class ThrowawayServer(ServerProcess):
         """
         self.stop_replication()
         settings = {
-            "HOST": source.host, "PORT": source.port, "USER": source.user, "PASSWORD": source.password, "CONNECT_RETRY": 1,
-        }  # fmt: skip
+            "HOST": source.host,
+            "PORT": source.port,
+            "USER": source.user,
+            "PASSWORD": source.password,
+            "CONNECT_RETRY": 1,
+        }
         if gtid:
             settings |= self._at_gtid()
         else:

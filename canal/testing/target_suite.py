@@ -728,16 +728,39 @@ _LIMITS: Final = (
     "d DATE, t TIME(6), dt DATETIME(6), ts TIMESTAMP(6), e ENUM('a','ü'), m SET('x','y'), j JSON, b VARBINARY(20)"
 )
 _HIGH: Final = {
-    "id": (1 << 64) - 1, "u": (1 << 64) - 1, "s": (1 << 63) - 1, "bits": (1 << 64) - 1, "p": Decimal("9" * 35 + "." + "9" * 30),
-    "q": Decimal("99999999.99"), "y": 2155, "d": date(9999, 12, 31), "t": timedelta(hours=838, minutes=59, seconds=59),
-    "dt": datetime(9999, 12, 31, 23, 59, 59, 999999), "ts": datetime(2038, 1, 19, 3, 14, 7, 999999, UTC), "e": "ü", "m": "x,y",
-    "j": '{"a": [1, "ü"]}', "b": bytes(range(20)),
-}  # fmt: skip
+    "id": (1 << 64) - 1,
+    "u": (1 << 64) - 1,
+    "s": (1 << 63) - 1,
+    "bits": (1 << 64) - 1,
+    "p": Decimal("9" * 35 + "." + "9" * 30),
+    "q": Decimal("99999999.99"),
+    "y": 2155,
+    "d": date(9999, 12, 31),
+    "t": timedelta(hours=838, minutes=59, seconds=59),
+    "dt": datetime(9999, 12, 31, 23, 59, 59, 999999),
+    "ts": datetime(2038, 1, 19, 3, 14, 7, 999999, UTC),
+    "e": "ü",
+    "m": "x,y",
+    "j": '{"a": [1, "ü"]}',
+    "b": bytes(range(20)),
+}
 _LOW: Final = {
-    "id": 1, "u": 0, "s": -(1 << 63), "bits": 0, "p": Decimal("-" + "9" * 35 + "." + "9" * 30), "q": Decimal("-0.01"), "y": 1901,
-    "d": date(1000, 1, 1), "t": -timedelta(hours=838, minutes=59, seconds=59), "dt": datetime(1000, 1, 1),
-    "ts": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "e": "a", "m": "", "j": "[]", "b": b"",
-}  # fmt: skip
+    "id": 1,
+    "u": 0,
+    "s": -(1 << 63),
+    "bits": 0,
+    "p": Decimal("-" + "9" * 35 + "." + "9" * 30),
+    "q": Decimal("-0.01"),
+    "y": 1901,
+    "d": date(1000, 1, 1),
+    "t": -timedelta(hours=838, minutes=59, seconds=59),
+    "dt": datetime(1000, 1, 1),
+    "ts": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+    "e": "a",
+    "m": "",
+    "j": "[]",
+    "b": b"",
+}
 _BIG: Final = {"id": 2, "t": "ü€😀" * 30_000, "b": bytes(range(256)) * 300}
 
 #: The cases by their names.

@@ -53,10 +53,17 @@ log4j.appender.A.layout.ConversionPattern=%d %p %c{{1}} %m%n
 """
 #: Small and quick to start; nothing is synced, and log files are not made 64 MB long beforehand.
 _JAVA: Final = (
-    "-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
-    "-Djava.net.preferIPv4Stack=true", "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=256",
+    "-Xms32m",
+    "-Xmx128m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-XX:-UsePerfData",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dzookeeper.forceSync=no",
+    "-Dzookeeper.preAllocSize=256",
     "-Dzookeeper.jmx.log4j.disable=true",
-)  # fmt: skip
+)
 _JARS: Final = ("zookeeper.jar", "slf4j-log4j12.jar", "log4j-1.2.jar")  # the first one's manifest names the rest
 
 
@@ -68,8 +75,10 @@ class _Programs:
     def version(self) -> str:
         out = subprocess.run(
             [self.java, "-cp", self.class_path, "org.apache.zookeeper.version.VersionInfoMain"],
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         if out.returncode != 0:
             raise ServerUnavailableError(f"ZooKeeper does not run: {out.stderr.strip()[-500:]}")
         return out.stdout.splitlines()[0].strip()
@@ -93,8 +102,7 @@ def find_programs() -> _Programs:
             system = tree == Path("/")
             return _Programs(java, ":".join(str(folder / jar) for jar in _JARS) if system else f"{folder}/*")
     raise ServerUnavailableError(
-        "no ZooKeeper on this machine",
-        remedy="Run tests/servers/setup.sh zookeeper, or name a tree in CANAL_ZOOKEEPER",
+        "no ZooKeeper on this machine", remedy="Run tests/servers/setup.sh zookeeper, or name a tree in CANAL_ZOOKEEPER"
     )
 
 
@@ -158,10 +166,14 @@ class ZooKeeperServer(ServerProcess):
         (base / "zoo.cfg").write_text(text + "\n".join(self.settings) + "\n")
         (base / "log4j.properties").write_text(_LOGGING.format(base=base))
         command = [
-            programs.java, *_JAVA, f"-Dlog4j.configuration=file:{base}/log4j.properties",
-            "-cp", f"{base}:{programs.class_path}",
-            "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(base / "zoo.cfg"),
-        ]  # fmt: skip
+            programs.java,
+            *_JAVA,
+            f"-Dlog4j.configuration=file:{base}/log4j.properties",
+            "-cp",
+            f"{base}:{programs.class_path}",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(base / "zoo.cfg"),
+        ]
         self._run(command)
 
     def wait_serving(self) -> None:
@@ -193,7 +205,7 @@ class ZooKeeperServer(ServerProcess):
         return ""
 
     def mode(self) -> str:
-        """"standalone", "leader" or "follower"; "" while it does not serve."""
+        """ "standalone", "leader" or "follower"; "" while it does not serve."""
         for line in self.ask("srvr", 5.0).splitlines():  # on a busy machine even that may take more than a second
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ").strip()
@@ -251,7 +263,5 @@ class ZooKeeperEnsemble:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()

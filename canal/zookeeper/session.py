@@ -255,10 +255,13 @@ class Session:
         logger.addFilter(_without_secrets)
         logger.addFilter(_is_worth_it)
         arguments: dict[str, Any] = {
-            "hosts": config.hosts, "timeout": config.session_timeout, "auth_data": list(config.auth) or None,
+            "hosts": config.hosts,
+            "timeout": config.session_timeout,
+            "auth_data": list(config.auth) or None,
             "connection_retry": KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=2.0, ignore_expire=True),
-            "default_acl": CREATOR_ALL_ACL if self._is_creators else None, "logger": logger,
-        }  # fmt: skip
+            "default_acl": CREATOR_ALL_ACL if self._is_creators else None,
+            "logger": logger,
+        }
         try:
             return KazooClient(**{**arguments, **config.options})
         except (TypeError, ValueError, KazooException) as error:
@@ -341,9 +344,7 @@ class Session:
             if observer is None or self._call("exists", path, observer) is None:
                 return None
             return self.get(path, watch)
-        return Value(
-            bytes(data or b""), int(stat.version), int(stat.ephemeralOwner), stat.ctime / 1000, stat.mtime / 1000
-        )
+        return Value(bytes(data or b""), int(stat.version), int(stat.ephemeralOwner), stat.ctime / 1000, stat.mtime / 1000)
 
     def get_many(self, paths: Iterable[str]) -> Iterator[bytes | None]:
         """The data of many nodes in turn, None for those that are not there; asked for without a wait for each."""
@@ -499,17 +500,25 @@ class Session:
             ours.append((exceptions.NoNodeError, NodeMissing))
         if doing == "write":
             ours += [
-                (exceptions.NodeExistsError, NodeExists), (exceptions.BadVersionError, VersionChanged),
+                (exceptions.NodeExistsError, NodeExists),
+                (exceptions.BadVersionError, VersionChanged),
                 (exceptions.NotEmptyError, VersionChanged),
-            ]  # fmt: skip
+            ]
         for theirs, kind in ours:
             if isinstance(error, theirs):
                 return kind(f"{path}: {text}")
         silence = (
-            exceptions.ConnectionLoss, exceptions.OperationTimeoutError, exceptions.SessionExpiredError,
-            exceptions.SessionMovedError, exceptions.UnknownSessionError, exceptions.RequestTimeoutError,
-            exceptions.ConnectionDropped, exceptions.CancelledError, KazooTimeoutError, OSError,
-        )  # fmt: skip
+            exceptions.ConnectionLoss,
+            exceptions.OperationTimeoutError,
+            exceptions.SessionExpiredError,
+            exceptions.SessionMovedError,
+            exceptions.UnknownSessionError,
+            exceptions.RequestTimeoutError,
+            exceptions.ConnectionDropped,
+            exceptions.CancelledError,
+            KazooTimeoutError,
+            OSError,
+        )
         return (UnansweredError if isinstance(error, silence) else CoordinationError)(
             f"ZooKeeper at {self.config.hosts} does not {doing} {path}: {text}", remedy=_REMEDY
         )
@@ -555,9 +564,10 @@ def connected(config: ZooKeeper, destination: str) -> Session:
         session.open()
         if not session.wait_connected(config.session_timeout):
             raise CoordinationError(
-                f"ZooKeeper at {config.hosts} cannot be reached", destination=destination,
+                f"ZooKeeper at {config.hosts} cannot be reached",
+                destination=destination,
                 remedy="Check that a majority of its members runs and can be reached.",
-            )  # fmt: skip
+            )
     except BaseException:
         session.close()
         raise

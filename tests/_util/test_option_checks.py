@@ -19,11 +19,15 @@ _ZOOKEEPER = partial(canal.ZooKeeper, hosts="zk1:2181")
 @pytest.mark.parametrize(
     ("make", "option", "takes_nothing"),
     [
-        (canal.Heartbeat, "interval", False), (canal.Heartbeat, "retries", True), (_ZOOKEEPER, "session_timeout", False),
-        (_ZOOKEEPER, "takeover_delay", True), (_INSTANCE, "store_bytes", False), (_INSTANCE, "fallback_interval", True),
+        (canal.Heartbeat, "interval", False),
+        (canal.Heartbeat, "retries", True),
+        (_ZOOKEEPER, "session_timeout", False),
+        (_ZOOKEEPER, "takeover_delay", True),
+        (_INSTANCE, "store_bytes", False),
+        (_INSTANCE, "fallback_interval", True),
         (canal.MySQLSource, "read_timeout", False),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_such_number_is_refused(make: Callable[..., Any], option: str, takes_nothing: bool, value: object) -> None:
     if value == 0 and takes_nothing:
         assert getattr(make(**{option: value}), option) == 0

@@ -171,10 +171,13 @@ def test_changes_raises_at_a_statement_that_changed_rows_without_logging_them(st
 @pytest.mark.parametrize(
     "statement",
     [
-        "ALTER TABLE t ADD c INT DEFAULT 5", "CREATE TABLE u (id INT)", "DROP TEMPORARY TABLE t", "CREATE INDEX i ON t (b)",
+        "ALTER TABLE t ADD c INT DEFAULT 5",
+        "CREATE TABLE u (id INT)",
+        "DROP TEMPORARY TABLE t",
+        "CREATE INDEX i ON t (b)",
         "ANALYZE TABLE t",
     ],
-)  # fmt: skip
+)
 def test_changes_leaves_out_statements_that_change_no_rows(statement: str) -> None:
     fake = FakeBinlog()
     fake.table("shop", "t", "id INT PRIMARY KEY, b INT").insert({"id": 1, "b": 1})

@@ -55,9 +55,14 @@ def test_the_events_are_those_of_the_original() -> None:
 def test_filters_and_positions() -> None:
     fake = shop()
     with ours.BinLogStreamReader(
-        fake, blocking=True, log_file=fake.journal, only_events=[ours.RowsEvent], ignored_events=[ours.DeleteRowsEvent],
-        only_schemas=["shop"], ignored_tables=["orders"],
-    ) as stream:  # fmt: skip
+        fake,
+        blocking=True,
+        log_file=fake.journal,
+        only_events=[ours.RowsEvent],
+        ignored_events=[ours.DeleteRowsEvent],
+        only_schemas=["shop"],
+        ignored_tables=["orders"],
+    ) as stream:
         event = next(iter(stream))
         assert isinstance(event, ours.WriteRowsEvent)
         assert (event.table, event.primary_key, event.rows) == ("lines", ("a", "b"), [{"values": {"a": 1, "b": 2}}])

@@ -18,25 +18,41 @@ ROOT = os.environ.get("CANAL_TEST_BINLOGS", "")
 #: What does not decode whole, by the digest that begins a file's name: the error's class and its offset.
 REFUSED = {
     # before MySQL 5.1's release: no rows, or rows of another form
-    "670768": ("UnsupportedError", 4), "37e732": ("UnsupportedError", 4), "4a4193": ("UnsupportedError", 4),
-    "2124ba": ("UnsupportedError", 4), "58a479": ("UnsupportedError", 4), "87fb15": ("UnsupportedError", 4),
-    "17d32a": ("UnsupportedError", 4), "88c3e0": ("UnsupportedError", 4), "5ca554": ("UnsupportedError", 4),
-    "207c45": ("UnsupportedError", 4), "0f9095": ("UnsupportedError", 4), "7f7f9f": ("UnsupportedError", 4),
+    "670768": ("UnsupportedError", 4),
+    "37e732": ("UnsupportedError", 4),
+    "4a4193": ("UnsupportedError", 4),
+    "2124ba": ("UnsupportedError", 4),
+    "58a479": ("UnsupportedError", 4),
+    "87fb15": ("UnsupportedError", 4),
+    "17d32a": ("UnsupportedError", 4),
+    "88c3e0": ("UnsupportedError", 4),
+    "5ca554": ("UnsupportedError", 4),
+    "207c45": ("UnsupportedError", 4),
+    "0f9095": ("UnsupportedError", 4),
+    "7f7f9f": ("UnsupportedError", 4),
     "42d1fb": ("UnsupportedError", 4),
     "467f72": ("UnsupportedError", 4),  # a patched server with longer headers
     "8e1454": ("UnsupportedError", 0),  # encrypted
     # relay logs
-    "12066e": ("UnsupportedError", 4), "3baf5c": ("UnsupportedError", 4), "46004a": ("UnsupportedError", 4),
-    "4bfbfe": ("UnsupportedError", 4), "639f9e": ("UnsupportedError", 4),
+    "12066e": ("UnsupportedError", 4),
+    "3baf5c": ("UnsupportedError", 4),
+    "46004a": ("UnsupportedError", 4),
+    "4bfbfe": ("UnsupportedError", 4),
+    "639f9e": ("UnsupportedError", 4),
     "633192": ("UnsupportedError", 4),  # no FORMAT_DESCRIPTION
     "2a9e3b": ("TruncatedError", 4),  # 14 bytes
     # made by hand, events cut out
-    "15e21d": ("DecodeError", 4), "049fdb": ("DecodeError", 236), "2cbb2b": ("DecodeError", 980),
-    "2d0c80": ("DecodeError", 487), "77aa06": ("DecodeError", 775),
+    "15e21d": ("DecodeError", 4),
+    "049fdb": ("DecodeError", 236),
+    "2cbb2b": ("DecodeError", 980),
+    "2d0c80": ("DecodeError", 487),
+    "77aa06": ("DecodeError", 775),
     "751609": ("SourceError", 106),  # an INCIDENT
-    "391f36": ("ChecksumError", 123), "405e7a": ("ChecksumError", 123),  # a tool's output with wrong checksums
-    "23f02f": ("ChecksumError", 884), "659ba7": ("ChecksumError", 889),  # made by hand: wrong checksums
-}  # fmt: skip
+    "391f36": ("ChecksumError", 123),
+    "405e7a": ("ChecksumError", 123),  # a tool's output with wrong checksums
+    "23f02f": ("ChecksumError", 884),
+    "659ba7": ("ChecksumError", 889),  # made by hand: wrong checksums
+}
 
 
 def _files() -> list[Path]:

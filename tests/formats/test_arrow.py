@@ -23,11 +23,22 @@ COLUMNS = (
     "bits BIT(64), made YEAR"
 )
 ROW: dict[str, Any] = {
-    "id": 2**64 - 1, "small": -128, "price": Decimal("-0.50"), "huge": Decimal("1." + "0" * 29 + "1"), "ratio": 0.1,
-    "note": "é", "raw": b"\0\xff", "day": date(2026, 11, 21), "at": datetime(2026, 11, 21, 1, 2, 3, 4),
-    "seen": datetime(2026, 11, 21, 1, 2, 3, 5000, UTC), "took": timedelta(hours=-838, microseconds=1), "status": "paid",
-    "doc": {"a": [1]}, "bits": 2**64 - 1, "made": 2026,
-}  # fmt: skip
+    "id": 2**64 - 1,
+    "small": -128,
+    "price": Decimal("-0.50"),
+    "huge": Decimal("1." + "0" * 29 + "1"),
+    "ratio": 0.1,
+    "note": "é",
+    "raw": b"\0\xff",
+    "day": date(2026, 11, 21),
+    "at": datetime(2026, 11, 21, 1, 2, 3, 4),
+    "seen": datetime(2026, 11, 21, 1, 2, 3, 5000, UTC),
+    "took": timedelta(hours=-838, microseconds=1),
+    "status": "paid",
+    "doc": {"a": [1]},
+    "bits": 2**64 - 1,
+    "made": 2026,
+}
 
 
 def batches(fake: FakeBinlog) -> list[pa.RecordBatch]:
@@ -43,11 +54,27 @@ def test_every_type_has_its_arrow_type_and_value() -> None:
 
     types = {field.name: str(field.type) for field in batch.schema}
     assert types == {
-        "_op": "string", "_txn": "string", "_ord": "int64", "id": "uint64", "small": "int8", "price": "decimal128(10, 2)",
-        "huge": "decimal256(65, 30)", "ratio": "float", "note": "string", "raw": "binary", "day": "date32[day]",
-        "at": "timestamp[us]", "seen": "timestamp[us, tz=UTC]", "took": "duration[us]", "status": "string",
-        "doc": "string", "bits": "uint64", "made": "int16", "_absent": "list<item: string>", "_exact": "map<string, string>",
-    }  # fmt: skip
+        "_op": "string",
+        "_txn": "string",
+        "_ord": "int64",
+        "id": "uint64",
+        "small": "int8",
+        "price": "decimal128(10, 2)",
+        "huge": "decimal256(65, 30)",
+        "ratio": "float",
+        "note": "string",
+        "raw": "binary",
+        "day": "date32[day]",
+        "at": "timestamp[us]",
+        "seen": "timestamp[us, tz=UTC]",
+        "took": "duration[us]",
+        "status": "string",
+        "doc": "string",
+        "bits": "uint64",
+        "made": "int16",
+        "_absent": "list<item: string>",
+        "_exact": "map<string, string>",
+    }
     first, second = batch.to_pylist()
     assert {name: first[name] for name in ROW} == {**ROW, "ratio": pytest.approx(0.1), "doc": '{"a": [1]}'}
     assert all(second[name] is None for name in ROW if name != "id")

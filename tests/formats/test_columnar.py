@@ -134,11 +134,16 @@ def table_of(rows: Sequence[Any], zone: tzinfo = UTC, wanted: tuple[int, ...] | 
     types, metas = bytes(row[0] for row in rows), tuple(row[1] for row in rows)
     columns = tuple(
         ColumnSchema(
-            one.name, meta >> 8 if code == 254 and meta >> 8 in (247, 248) else code, meta, unsigned=one.unsigned,
-            charset=one.charset, labels=one.labels, column_type=one.column_type,
+            one.name,
+            meta >> 8 if code == 254 and meta >> 8 in (247, 248) else code,
+            meta,
+            unsigned=one.unsigned,
+            charset=one.charset,
+            labels=one.labels,
+            column_type=one.column_type,
         )
         for code, meta, one, *_ in rows
-    )  # fmt: skip
+    )
     decoder = RowDecoder(types, metas, columns, wanted, zone)
     chosen = columns if wanted is None else tuple(columns[number] for number in wanted)
     return TableMap(TableSchema("shop", "t", columns), chosen, decoder, True)
@@ -380,8 +385,9 @@ def test_utf8_is_what_python_takes_for_it() -> None:
     for lead in (0xE0, 0xED, 0xEF, 0xF0, 0xF4, 0xF5):
         values += [bytes([lead, a, b, c]) for a in EDGES for b in EDGES[4:10] for c in (0x7F, 0x80, 0xBF, 0xC0)]
         values += [bytes([lead, a, b]) for a in EDGES for b in EDGES]
-    values += [b"x" * rng.randint(0, 17) + bytes(rng.choices(EDGES, k=rng.randint(0, 4))) + b"y" * rng.randint(0, 9)
-               for _ in range(3000)]  # fmt: skip
+    values += [
+        b"x" * rng.randint(0, 17) + bytes(rng.choices(EDGES, k=rng.randint(0, 4))) + b"y" * rng.randint(0, 9) for _ in range(3000)
+    ]
     check([texts(table, values)], "images")
 
 
@@ -436,10 +442,14 @@ def test_more_text_than_offsets_can_tell(charset: Any, most: int) -> None:
 @pytest.mark.parametrize(
     ("zone", "name"),
     [
-        (UTC, "UTC"), (ZoneInfo("America/New_York"), "America/New_York"), (timezone(timedelta(hours=5, minutes=30)), "+05:30"),
-        (timezone(-timedelta(hours=3)), "-03:00"), (timezone(timedelta(0)), "UTC"), (timezone(timedelta(seconds=1)), "UTC"),
+        (UTC, "UTC"),
+        (ZoneInfo("America/New_York"), "America/New_York"),
+        (timezone(timedelta(hours=5, minutes=30)), "+05:30"),
+        (timezone(-timedelta(hours=3)), "-03:00"),
+        (timezone(timedelta(0)), "UTC"),
+        (timezone(timedelta(seconds=1)), "UTC"),
     ],
-)  # fmt: skip
+)
 def test_moments_are_of_the_instances_zone(zone: tzinfo, name: str) -> None:
     """Also those of the hour that the clocks show twice, and a column without any is of no other type."""
     table = table_of([(17, 0, row_images.column("seen", "timestamp")), (7, 0, row_images.column("old", "timestamp"))], zone)

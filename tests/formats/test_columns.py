@@ -14,17 +14,7 @@ from hypothesis import strategies as st
 
 import canal
 from canal.errors import DecodeError
-from canal.formats.columns import (
-    PLAIN,
-    Column,
-    Form,
-    canal_columns,
-    canal_form,
-    column_text,
-    float32_text,
-    float_text,
-    sql_type,
-)
+from canal.formats.columns import PLAIN, Column, Form, canal_columns, canal_form, column_text, float32_text, float_text, sql_type
 from canal.rows.values import ABSENT, InvalidText, NoLabel, ZeroDate
 from canal.schema import ColumnSchema, column_from_text
 from canal.testing import FakeBinlog
@@ -123,20 +113,12 @@ def test_sql_type(spec: ColumnSchema, code: int) -> None:
         (column("datetime(6)", 18), datetime(2026, 1, 2, 3, 4, 5), "2026-01-02 03:04:05.000000"),
         (column("", 18, meta=3), datetime(2026, 1, 2, 3, 4, 5, 67000), "2026-01-02 03:04:05.067"),
         (column("timestamp(1)", 17), ZeroDate("0000-00-00 00:00:00.0"), "0000-00-00 00:00:00.0"),
-        (
-            column("timestamp", 17),
-            datetime(2026, 1, 2, 23, 4, 5, tzinfo=timezone(timedelta(hours=8))),
-            "2026-01-02 23:04:05",
-        ),
+        (column("timestamp", 17), datetime(2026, 1, 2, 23, 4, 5, tzinfo=timezone(timedelta(hours=8))), "2026-01-02 23:04:05"),
         (column("time", 19), timedelta(hours=838, minutes=59, seconds=59), "838:59:59"),
         (column("time", 19), timedelta(0), "00:00:00"),
         (column("time(2)", 19), -timedelta(milliseconds=500), "-00:00:00.50"),
         (column("time(3)", 19), -timedelta(microseconds=1000), "-00:00:00.001"),
-        (
-            column("time(6)", 19),
-            -timedelta(hours=838, minutes=59, seconds=58, microseconds=999999),
-            "-838:59:58.999999",
-        ),
+        (column("time(6)", 19), -timedelta(hours=838, minutes=59, seconds=58, microseconds=999999), "-838:59:58.999999"),
         (ENUM, "a", "1"),
         (ENUM, "b", "2"),
         (ENUM, "", "0"),
@@ -303,12 +285,24 @@ def test_columns_missing_from_an_image_are_left_out() -> None:
 def test_codes_of_values_are_canals_own() -> None:
     """Canal-behaviour: an unsigned integer is widened by its value, and two kinds of NULL have codes of their own."""
     cases = [
-        ("tinyint unsigned", 127, -6), ("tinyint unsigned", 128, 5), ("smallint unsigned", 32768, 4), ("smallint unsigned", 1, 5),
-        ("mediumint unsigned", 2**23, 4), ("int unsigned", 2**31 - 1, 4), ("int unsigned", 2**31, -5), ("bigint unsigned", 1, -5),
-        ("bigint unsigned", 2**63, 3), ("bigint unsigned", None, -5), ("bigint", -1, -5), ("set('a')", None, 2004),
-        ("set('a')", "a", -7), ("json", None, 1111), ("json", "[]", 12), ("enum('a')", None, 4),
+        ("tinyint unsigned", 127, -6),
+        ("tinyint unsigned", 128, 5),
+        ("smallint unsigned", 32768, 4),
+        ("smallint unsigned", 1, 5),
+        ("mediumint unsigned", 2**23, 4),
+        ("int unsigned", 2**31 - 1, 4),
+        ("int unsigned", 2**31, -5),
+        ("bigint unsigned", 1, -5),
+        ("bigint unsigned", 2**63, 3),
+        ("bigint unsigned", None, -5),
+        ("bigint", -1, -5),
+        ("set('a')", None, 2004),
+        ("set('a')", "a", -7),
+        ("json", None, 1111),
+        ("json", "[]", 12),
+        ("enum('a')", None, 4),
         ("decimal(3,0) unsigned", Decimal(1), 3),
-    ]  # fmt: skip
+    ]
     for text, value, code in cases:
         _, (made,) = canal_columns([column_from_text("c", text)], None, [value], Form(codes_of_values=True))
         assert made.sql_type == code, (text, value)
@@ -340,8 +334,12 @@ def test_a_label_that_comes_twice_or_is_empty_has_its_number() -> None:
         _, entry, _ = instance.get(timeout=60).entries
 
     assert [(row.after["e"], row.after["s"]) for row in entry.rows] == [
-        ("a", ""), ("a", ""), ("b", "a"), ("", "a,,b"), ("a", "a,,b,a"),
-    ]  # fmt: skip
+        ("a", ""),
+        ("a", ""),
+        ("b", "a"),
+        ("", "a,,b"),
+        ("a", "a,,b,a"),
+    ]
     texts = [[column.value for column in row.after_columns[1:]] for row in entry.row_change.row_datas]
     assert texts == [["1", "0"], ["3", "1"], ["2", "3"], ["0", "14"], ["1", "31"]]
     first = entry.rows[1].after["s"]
@@ -358,6 +356,7 @@ def test_a_column_has_its_number_in_the_table_and_the_header_what_canal_tells_be
 
     assert [(column.name, column.index) for column in entry.row_change.row_datas[0].after_columns] == [("id", 0), ("c", 3)]
     assert {name: entry.header.props[name] for name in ("rowsCount", "curtGtid")} == {
-        "rowsCount": "2", "curtGtid": entry.header.gtid,
-    }  # fmt: skip
+        "rowsCount": "2",
+        "curtGtid": entry.header.gtid,
+    }
     assert "rowsCount" not in begin.header.props

@@ -16,18 +16,17 @@ from tests.support.debezium import HERE, refused
 MODES: dict[str, dict[str, Any]] = {
     "default": {"schemas": True},
     "bare": {"decimals": "string", "times": "connect", "unsigned_bigints": "precise", "binaries": "base64"},
-    "double": {
-        "schemas": True, "decimals": "double", "times": "isostring", "unsigned_bigints": "precise", "binaries": "hex",
-    },
-    "micro": {
-        "schemas": True, "decimals": "string", "times": "microseconds", "binaries": "base64-url-safe", "tombstones": False,
-    },
+    "double": {"schemas": True, "decimals": "double", "times": "isostring", "unsigned_bigints": "precise", "binaries": "hex"},
+    "micro": {"schemas": True, "decimals": "string", "times": "microseconds", "binaries": "base64-url-safe", "tombstones": False},
     "connect": {"schemas": True, "times": "connect", "unsigned_bigints": "precise"},
-}  # fmt: skip
+}
 #: By column, what Debezium makes of values that it changes, and what they are: see canal/formats/debezium_json.py.
 CHANGED: dict[str, dict[Any, Any]] = {
-    "y": {1900: 0}, "da": {"2001-01-01Z": "0001-01-01Z", 11323: -719162}, "e": {"it's\\, blue": "it's, blue"}, "k": {7: None},
-}  # fmt: skip
+    "y": {1900: 0},
+    "da": {"2001-01-01Z": "0001-01-01Z", 11323: -719162},
+    "e": {"it's\\, blue": "it's, blue"},
+    "k": {7: None},
+}
 
 
 def golden(name: str) -> Iterator[dict[str, Any]]:

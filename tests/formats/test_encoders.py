@@ -109,8 +109,12 @@ def test_documents_are_the_servers_text_in_all_forms_also_where_the_instance_giv
     fake = FakeBinlog()
     table = fake.table("shop", "t", "id INT PRIMARY KEY, j JSON")
     documents: list[tuple[Any, str | None]] = [
-        (DOCUMENTS, TEXT), ('"text"', '"text"'), ('"1"', '"1"'), (["é"], '["é"]'), (None, None),
-    ]  # fmt: skip
+        (DOCUMENTS, TEXT),
+        ('"text"', '"text"'),
+        ('"1"', '"1"'),
+        (["é"], '["é"]'),
+        (None, None),
+    ]
     for number, (value, _) in enumerate(documents):
         table.insert({"id": number, "j": value})
     fake.end()

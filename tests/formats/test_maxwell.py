@@ -82,7 +82,7 @@ POINT = bytes(4) + bytes.fromhex("0101000000") + bytes.fromhex("0000000000000840
         ("geometry", POINT, '"POINT (3 2)"'),
         ("varchar(9)", None, "null"),
     ],
-)  # fmt: skip
+)
 def test_values(kind: str, value: Any, text: str) -> None:
     found = MaxwellJson()(change(table(v=kind), None, (value,)))
     assert found.endswith(f'"data":{{"v":{text}}}}}')

@@ -46,8 +46,11 @@ def test_canal_json_writes_read_rows_as_insert() -> None:
 def test_json_lines_write_read_rows_as_read() -> None:
     found = json.loads(change_json.line(_read()))
     assert (found["op"], found["before"], found["after"], found["id"]) == (
-        "READ", None, {"id": 1, "n": 10}, "shop.orders@b.000001:9/0",
-    )  # fmt: skip
+        "READ",
+        None,
+        {"id": 1, "n": 10},
+        "shop.orders@b.000001:9/0",
+    )
 
 
 def test_go_mysql_transfer_writes_read_rows_as_insert() -> None:

@@ -63,9 +63,13 @@ class Stage:
     def router(self, **options: Any) -> canal.server.RouterSink:
         """One whose source is that of all tables."""
         config = canal.InstanceConfig(
-            destination="d", source=self.logs["a"], ha=self.zookeeper(**options), start="earliest", alarm=self.tell,
+            destination="d",
+            source=self.logs["a"],
+            ha=self.zookeeper(**options),
+            start="earliest",
+            alarm=self.tell,
             reconnect_backoff=(0.01, 0.05),
-        )  # fmt: skip
+        )
         router = canal.server.RouterSink(config)
         for name, filter in FILTERS.items():
             router.output(name, filter)
@@ -184,8 +188,9 @@ def test_a_router_goes_on_where_each_output_was_acked(stage: Stage) -> None:
     end_wait_router(first, Role.ACTIVE)
     stage.write("a", 1)
     assert [[row for message in taken(output, 1) for row in rows_of(message)] for output in first.outputs.values()] == [
-        rows("a", 6), rows("a", 6),
-    ]  # fmt: skip
+        rows("a", 6),
+        rows("a", 6),
+    ]
     assert stage.alarms == []
 
 

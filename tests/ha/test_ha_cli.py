@@ -23,9 +23,15 @@ from tests.support.ha_group import PATIENT
 CANALS = {
     "@type": "com.alibaba.otter.canal.protocol.position.LogPosition",
     "identity": {"slaveId": -1, "sourceAddress": {"address": "db1", "port": 3306}},
-    "postion": {"gtid": "", "included": False, "journalName": "mysql-bin.000266", "position": 226987109,
-                "serverId": 2757725211, "timestamp": 1610750948000},
-}  # fmt: skip
+    "postion": {
+        "gtid": "",
+        "included": False,
+        "journalName": "mysql-bin.000266",
+        "position": 226987109,
+        "serverId": 2757725211,
+        "timestamp": 1610750948000,
+    },
+}
 
 
 @pytest.fixture
@@ -126,10 +132,14 @@ def canal_time(text: str) -> float:
 def test_a_destination_of_canal_is_read_too(config: ZooKeeper, session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     path = config.destination_path("orders")
     documents = {
-        "1001/filter": b".*\\..*", "1001/cursor": json.dumps(CANALS).encode(), "1002/cursor": b"no JSON", "1003": b"",
-        "running": b'{"active":true,"address":"10.0.0.1:11111"}', "cluster/10.0.0.1:11111": b"",
+        "1001/filter": b".*\\..*",
+        "1001/cursor": json.dumps(CANALS).encode(),
+        "1002/cursor": b"no JSON",
+        "1003": b"",
+        "running": b'{"active":true,"address":"10.0.0.1:11111"}',
+        "cluster/10.0.0.1:11111": b"",
         "cluster/10.0.0.2:11111": b"",
-    }  # fmt: skip
+    }
     for name, data in documents.items():
         session.make(f"{path}/{name}")
         session.write([Set(f"{path}/{name}", data)])
@@ -153,10 +163,19 @@ def test_damaged_nodes_are_told_by_name(
     late = json.loads(json.dumps(CANALS))
     late["postion"]["timestamp"] = 1 << 200
     documents = {
-        "running": data, "epoch": data or b"x", "1001/cursor": json.dumps(CANALS).encode(), "1001/position": data or b"x",
-        "1001/filter": data, "1002/cursor": data or b"x", "1003/cursor": json.dumps(late).encode(), "1" + "0" * 5000: b"",
-        "schema": data, "²": b"", "01": b"", "cluster/a:1": data,
-    }  # fmt: skip
+        "running": data,
+        "epoch": data or b"x",
+        "1001/cursor": json.dumps(CANALS).encode(),
+        "1001/position": data or b"x",
+        "1001/filter": data,
+        "1002/cursor": data or b"x",
+        "1003/cursor": json.dumps(late).encode(),
+        "1" + "0" * 5000: b"",
+        "schema": data,
+        "²": b"",
+        "01": b"",
+        "cluster/a:1": data,
+    }
     for name, content in documents.items():
         session.make(f"{path}/{name}")
         session.write([Set(f"{path}/{name}", content)])

@@ -31,16 +31,36 @@ from tests.support.waiting import until
 ANSWERS = {exceptions.NoNodeError, exceptions.NodeExistsError, exceptions.BadVersionError, exceptions.NotEmptyError}
 #: No answer: whoever gets it asks again, and nobody is told of it at once.
 SILENCES = {
-    exceptions.ConnectionLoss, exceptions.OperationTimeoutError, exceptions.SessionExpiredError,
-    exceptions.ConnectionClosedError, exceptions.SessionMovedError, exceptions.UnknownSessionError,
-    exceptions.RequestTimeoutError, exceptions.ConnectionDropped, exceptions.CancelledError, KazooTimeoutError,
+    exceptions.ConnectionLoss,
+    exceptions.OperationTimeoutError,
+    exceptions.SessionExpiredError,
+    exceptions.ConnectionClosedError,
+    exceptions.SessionMovedError,
+    exceptions.UnknownSessionError,
+    exceptions.RequestTimeoutError,
+    exceptions.ConnectionDropped,
+    exceptions.CancelledError,
+    KazooTimeoutError,
     ConnectionResetError,
-}  # fmt: skip
-REFUSALS = {
-    *(kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, exceptions.ZookeeperError)),
-    exceptions.KazooException, exceptions.ConfigurationError, exceptions.SASLException, RuntimeError, TypeError, KeyError,
-    ValueError, AssertionError, RecursionError, MemoryError, struct.error,
-} - ANSWERS - SILENCES  # fmt: skip
+}
+REFUSALS = (
+    {
+        *(kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, exceptions.ZookeeperError)),
+        exceptions.KazooException,
+        exceptions.ConfigurationError,
+        exceptions.SASLException,
+        RuntimeError,
+        TypeError,
+        KeyError,
+        ValueError,
+        AssertionError,
+        RecursionError,
+        MemoryError,
+        struct.error,
+    }
+    - ANSWERS
+    - SILENCES
+)
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ PLANTED: dict[str, tuple[str, list[list[Record]]]] = {
     ),
     "a batch is not in order": ("is not in order", [[got(1, 1, [2, 1], 1)]]),
     "a batch is acked before an older one": ("was acked before", [[*FIRST, got(1, 3, [5], 5), *acked(1, 3, 6)]]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)

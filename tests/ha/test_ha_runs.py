@@ -181,9 +181,12 @@ def test_alarms_of_turns_are_counted(group: Group) -> None:
 
     told: list[str] = []
     instance = canal.Instance.compose(
-        "d", parser=canal.parse.BinlogParser(group.log), sink=Failing(), ha=group.config,
+        "d",
+        parser=canal.parse.BinlogParser(group.log),
+        sink=Failing(),
+        ha=group.config,
         alarm=lambda destination, text: told.append(text),
-    )  # fmt: skip
+    )
     with instance:
         until(lambda: told)
         assert instance.status().alarms >= 1

@@ -13,8 +13,18 @@ from canal.ha.machine import OWNING, TABLE, Action, Event, Role, step
 
 ALL = list(itertools.product(Role, Event))
 #: What may follow from a look, a claim or a start that was under way when contact was lost.
-LATE = {Event.FREE, Event.GONE, Event.TAKEN, Event.OWN, Event.STALE, Event.RETIRED, Event.CLAIMED, Event.REFUSED,
-        Event.READY, Event.BROKEN}  # fmt: skip
+LATE = {
+    Event.FREE,
+    Event.GONE,
+    Event.TAKEN,
+    Event.OWN,
+    Event.STALE,
+    Event.RETIRED,
+    Event.CLAIMED,
+    Event.REFUSED,
+    Event.READY,
+    Event.BROKEN,
+}
 
 
 @pytest.mark.parametrize(("role", "event"), ALL, ids=lambda one: one.name)
@@ -34,10 +44,9 @@ def test_every_state_with_every_event(role: Role, event: Event) -> None:
     if role in OWNING and after not in OWNING:
         assert Action.STOP_PARTS in actions
         assert not any(one in actions for one in (Action.GIVE_UP, Action.LOOK, Action.LEAVE, Action.CLOSE)) or (
-            actions.index(Action.STOP_PARTS) < min(
-                actions.index(one) for one in (Action.GIVE_UP, Action.LOOK, Action.LEAVE, Action.CLOSE) if one in actions
-            )
-        )  # fmt: skip
+            actions.index(Action.STOP_PARTS)
+            < min(actions.index(one) for one in (Action.GIVE_UP, Action.LOOK, Action.LEAVE, Action.CLOSE) if one in actions)
+        )
     if role not in OWNING:
         assert not {Action.RESUME, Action.STOP_PARTS} & set(actions)
     if Action.RESUME in actions:

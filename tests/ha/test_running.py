@@ -35,8 +35,9 @@ def test_one_delivers_and_the_others_stand_by(group: Group) -> None:
     first, second = group.instance(), group.instance()
     assert (first.role, second.role) == (Role.ACTIVE, Role.STANDBY)
     assert [(status.role, status.role_changes["active"]) for status in (first.status(), second.status())] == [
-        ("active", 1), ("standby", 0),
-    ]  # fmt: skip
+        ("active", 1),
+        ("standby", 0),
+    ]
     group.write(2)
     message = read(first, 2)
     assert message.epoch == 1
@@ -424,8 +425,11 @@ def test_a_loop_runs_everywhere(group: Group, ahead: bool) -> None:
     done = threading.Event()
 
     def consume(instance: canal.Instance) -> None:
-        decoded = ((ids_of(message) for message in instance.stream(poll=0.1)) if not ahead else
-                   (found for _, found in instance.decoded(ids_of, 1, decode_threads=3, poll=0.1)))  # fmt: skip
+        decoded = (
+            (ids_of(message) for message in instance.stream(poll=0.1))
+            if not ahead
+            else (found for _, found in instance.decoded(ids_of, 1, decode_threads=3, poll=0.1))
+        )
         try:
             for found in decoded:
                 got.extend(found)

@@ -18,9 +18,7 @@ from canal.testing import FakeBinlog
 from tests.support.strategies import begin, end, row
 
 
-def transaction(
-    journal: str = "binlog.000001", offset: int = 300, incarnation: str = "100-1", source: str = "a"
-) -> Transaction:
+def transaction(journal: str = "binlog.000001", offset: int = 300, incarnation: str = "100-1", source: str = "a") -> Transaction:
     """A GTID at ``offset``, BEGIN 50 and rows 80 behind it."""
     made = Transaction(source, journal, offset, 1, 1_700_000_000)
     made.end = offset + 150
@@ -67,9 +65,7 @@ def test_by_journal_and_offset(changes: dict[str, object], expected: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("offset", "expected"),
-    [(350, 4), (380, 2), (420, 0), (430, 0), (250, 4)],
-    ids=["BEGIN", "row", "END", "behind", "before"],
+    ("offset", "expected"), [(350, 4), (380, 2), (420, 0), (430, 0), (250, 4)], ids=["BEGIN", "row", "END", "behind", "before"]
 )
 def test_canals_cursor_names_the_event_that_was_done_last_and_at_a_begin_nothing_is(offset: int, expected: int) -> None:
     assert left(attrs.evolve(CURSOR, offset=offset, source="", incarnation="", at_event=True)) == expected
@@ -93,13 +89,7 @@ def test_canals_cursor_at_a_lone_statement_says_that_it_is_done() -> None:
         attrs.evolve(CURSOR, offset=9000, source="b"),
         attrs.evolve(CURSOR, journal="other.000007", offset=9000),
     ],
-    ids=[
-        "of a log before",
-        "of a later one",
-        "of a log before with more journals",
-        "of another server",
-        "of another name",
-    ],
+    ids=["of a log before", "of a later one", "of a log before with more journals", "of another server", "of another name"],
 )
 def test_a_cursor_that_cannot_be_compared_holds_nothing_back(cursor: Position) -> None:
     assert left(cursor) == 4
@@ -195,9 +185,7 @@ def test_skip_of_a_group_leaves_other_transactions_of_the_same_second_whole(sour
     every = [entry for made in (cut, *later) for entry in made]
     for entry in every:
         entry.group = GroupPosition("m", ())
-    inside = attrs.evolve(
-        CURSOR, gtid=f"{OURS}:1-4", row=4, next_gtid=f"{OURS}:5", timestamp=SECOND * 1000, server_id=1
-    )
+    inside = attrs.evolve(CURSOR, gtid=f"{OURS}:1-4", row=4, next_gtid=f"{OURS}:5", timestamp=SECOND * 1000, server_id=1)
     cursor = Position(members={"m": inside})
 
     for made in ([*later[0], *later[1]], every):

@@ -63,9 +63,8 @@ def test_a_users_own_store_sink_and_position_keeping() -> None:
     fake.end()
     sink, table = AuditSink(), dict[str, str]()
     instance = canal.Instance.compose(
-        "mine", parser=canal.parse.BinlogParser(fake, start="earliest"), sink=sink, store=DequeStore(),
-        meta=Positions(table),
-    )  # fmt: skip
+        "mine", parser=canal.parse.BinlogParser(fake, start="earliest"), sink=sink, store=DequeStore(), meta=Positions(table)
+    )
 
     with instance:
         instance.subscribe()

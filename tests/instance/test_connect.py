@@ -85,8 +85,7 @@ def test_changes_follow_from_now_on_and_a_directory_keeps_the_cursor(shop: FakeB
 
 
 @pytest.mark.parametrize(
-    ("url", "destination", "expected"),
-    [("/shop", "", "shop"), ("", "", "canal"), ("/shop", "mine", "mine")],
+    ("url", "destination", "expected"), [("/shop", "", "shop"), ("", "", "canal"), ("/shop", "mine", "mine")]
 )
 def test_the_cursor_is_under_the_name_of_the_database(url: str, destination: str, expected: str, shop: FakeBinlog) -> None:
     with shop.serve(user="canal", password=SECRET) as server:

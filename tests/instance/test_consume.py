@@ -269,9 +269,7 @@ def test_plain_texts_that_differ_are_handled_at_the_same_time() -> None:
     assert seen[-1] == ("insert", "k1")
 
 
-@pytest.mark.parametrize("statement", [
-    "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "ALTER TABLE t COMMENT 'x'",
-])  # fmt: skip
+@pytest.mark.parametrize("statement", ["ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "ALTER TABLE t COMMENT 'x'"])
 def test_changes_after_a_statement_wait_for_those_before_it(statement: str) -> None:
     fake = FakeBinlog()
     table = fake.table("shop", "t", "id INT PRIMARY KEY, n INT")
@@ -377,8 +375,10 @@ def test_stop_ends_it() -> None:
     assert not ended or isinstance(ended[0], canal.StateError)
 
 
-@pytest.mark.parametrize(("options", "message"), [({"workers": 0}, "workers"), ({"workers": 1, "key": "id"}, "key is"),
-                                                  ({"workers": 1, "in_flight": 0}, "in_flight")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"workers": 0}, "workers"), ({"workers": 1, "key": "id"}, "key is"), ({"workers": 1, "in_flight": 0}, "in_flight")],
+)
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with Log(1).instance() as instance:
         instance.subscribe()

@@ -158,9 +158,7 @@ def test_what_is_rolled_back_by_hand_is_decoded_anew(instance: canal.Instance) -
     assert instance.position().offset == 4099
 
 
-def test_batches_are_taken_back_where_no_thread_can_be_had(
-    instance: canal.Instance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_taken_back_where_no_thread_can_be_had(instance: canal.Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -234,9 +234,12 @@ def test_consume_waits_longer_each_time_and_gives_what_stays_unfit_to_a_hook(mon
                 raise ValueError("unfit")
 
         instance.consume(
-            handler, 1, retries=4, backoff=(1.0, 5.0),
+            handler,
+            1,
+            retries=4,
+            backoff=(1.0, 5.0),
             on_unfit=lambda message, error: unfit.append((message.entries[0].transaction.offset, str(error))),
-        )  # fmt: skip
+        )
 
         assert seen == [100] * 5 + [200]
         assert waited == [1.0, 2.0, 4.0, 5.0]
@@ -691,12 +694,21 @@ def test_a_client_that_was_ahead_goes_on_where_its_cursor_is_in_another_servers_
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("filter", ["shop.a"]), ("field_filter", {"shop.a": "id"}), ("row_filter", "id"), ("alarm", "print"),
-        ("heartbeat", 5), ("reconnect_backoff", 5), ("reconnect_backoff", (10.0, 0.1)), ("store_entries", "many"),
-        ("fallback_interval", None), ("empty_transaction_count", -1), ("start", "lastest"),
-        ("start", canal.Position(offset=4)), ("standby_start", canal.Position()),
+        ("filter", ["shop.a"]),
+        ("field_filter", {"shop.a": "id"}),
+        ("row_filter", "id"),
+        ("alarm", "print"),
+        ("heartbeat", 5),
+        ("reconnect_backoff", 5),
+        ("reconnect_backoff", (10.0, 0.1)),
+        ("store_entries", "many"),
+        ("fallback_interval", None),
+        ("empty_transaction_count", -1),
+        ("start", "lastest"),
+        ("start", canal.Position(offset=4)),
+        ("standby_start", canal.Position()),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_option_is_refused_by_name(option: str, value: Any) -> None:
     with pytest.raises(canal.ConfigError, match="start" if "start" in option else option):
         canal.InstanceConfig(destination="test", source=canal.MySQLSource(), **{option: value})

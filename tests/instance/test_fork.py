@@ -94,9 +94,7 @@ def test_a_fork_does_not_touch_what_its_parent_reads(server: ThrowawayServer, da
         assert process.end(FORKS + 1) == f"read {list(range(FORKS + 1))} reconnects 0 alarms []"
 
 
-def test_a_server_sees_the_end_of_a_parent_that_its_forks_outlive(
-    server: ThrowawayServer, database: str, tmp_path: Path
-) -> None:
+def test_a_server_sees_the_end_of_a_parent_that_its_forks_outlive(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     before = dumps(server)
     with forking(address(server), str(tmp_path)) as process:
         process.ask("stay")

@@ -63,9 +63,7 @@ class Journal:
 
 
 def rows_of(message: canal.Message | None) -> list[int]:
-    return (
-        [] if message is None else [entry.transaction.offset // 100 - 1 for entry in message.entries if entry.row_count]
-    )
+    return [] if message is None else [entry.transaction.offset // 100 - 1 for entry in message.entries if entry.row_count]
 
 
 Guard = Callable[[Callable[..., Any]], Any]
@@ -416,9 +414,7 @@ def ids_of(message: canal.Message | None) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_exception_at_some_points_of_being_behind_the_store_loses_nothing(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exception_at_some_points_of_being_behind_the_store_loses_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the eviction to catching up: the line of its own is opened, read, left and ended."""
     monkeypatch.setattr(f"{__name__}.rows_of", ids_of)
     rng = random.Random(seed)

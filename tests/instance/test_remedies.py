@@ -14,15 +14,7 @@ import attrs
 import pytest
 
 import canal
-from canal.errors import (
-    GO_ON_AFTER,
-    CanalError,
-    ConfigError,
-    ConnectionLostError,
-    CursorError,
-    HistoryError,
-    SchemaError,
-)
+from canal.errors import GO_ON_AFTER, CanalError, ConfigError, ConnectionLostError, CursorError, HistoryError, SchemaError
 from canal.meta import FileMeta
 from canal.parse import FileHistory, LocalBinlogSource, MemoryHistory
 from canal.testing import FakeBinlog
@@ -51,13 +43,22 @@ URL = "mysql://root:secret@127.0.0.1:3306/"
 MISTAKES: list[tuple[Callable[[], object], str, Callable[[], object]]] = [
     (lambda: config(source=URL), "MySQLSource.from_url(url)", lambda: config(source=canal.MySQLSource.from_url(URL))),
     (lambda: canal.MySQLSource(host=URL), "MySQLSource.from_url(url)", lambda: canal.MySQLSource.from_url(URL)),
-    (lambda: config(filter="shop.("), r"shop\..*,crm\.customer_\d{1,2}",
-     lambda: config(filter=r"shop\..*,crm\.customer_\d{1,2}")),
-    (lambda: config(start=canal.Position(timestamp=1_700_000_000)), "counts milliseconds",
-     lambda: config(start=canal.Position(timestamp=1_700_000_000_000))),
-    (lambda: config(ha=canal.ZooKeeper(hosts="h:1"), meta=FileMeta("x")), "Leave meta out",
-     lambda: config(ha=canal.ZooKeeper(hosts="h:1"))),
-]  # fmt: skip
+    (
+        lambda: config(filter="shop.("),
+        r"shop\..*,crm\.customer_\d{1,2}",
+        lambda: config(filter=r"shop\..*,crm\.customer_\d{1,2}"),
+    ),
+    (
+        lambda: config(start=canal.Position(timestamp=1_700_000_000)),
+        "counts milliseconds",
+        lambda: config(start=canal.Position(timestamp=1_700_000_000_000)),
+    ),
+    (
+        lambda: config(ha=canal.ZooKeeper(hosts="h:1"), meta=FileMeta("x")),
+        "Leave meta out",
+        lambda: config(ha=canal.ZooKeeper(hosts="h:1")),
+    ),
+]
 
 
 @pytest.mark.parametrize(("mistake", "remedy", "right"), MISTAKES, ids=[remedy for _, remedy, _ in MISTAKES])
@@ -198,9 +199,10 @@ def test_position_that_the_log_does_not_have_remedy_is_another_start(lost: str) 
     with fake.serve() as server:
         source = canal.MySQLSource(host=server.host, port=server.port)
         start = canal.Position(
-            journal=fake.journal, offset=1 << 20 if lost == "ends" else 4,
+            journal=fake.journal,
+            offset=1 << 20 if lost == "ends" else 4,
             source="" if lost == "ends" else "c1d6d9f5-0000-0000-0000-000000000001",
-        )  # fmt: skip
+        )
         message = "ends at .* before offset" if lost == "ends" else "is a position in the log of server|is one of server"
         lost_there = pytest.raises(canal.PositionLostError, match=message)
         with instance_of(fake, source=source, start=start) as instance, lost_there as caught:
@@ -364,9 +366,7 @@ def test_switch_without_a_standby_remedy_is_a_standby(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("damage", "remedy"), [(a, b) for a in ("both", "missing") for b in ("restore", "delete both")])
-def test_cursor_files_that_cannot_be_used_remedy_is_to_restore_or_delete_both(
-    tmp_path: Path, damage: str, remedy: str
-) -> None:
+def test_cursor_files_that_cannot_be_used_remedy_is_to_restore_or_delete_both(tmp_path: Path, damage: str, remedy: str) -> None:
     fake, table = log_of(1)
     folder = tmp_path / "meta"
 

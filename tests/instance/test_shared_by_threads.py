@@ -30,10 +30,18 @@ def entries_of(rounds: int) -> list[canal.Entry]:
     table = fake.table("shop", "t", COLUMNS)
     for number in range(rounds):
         row = {
-            "id": number, "name": f"näme {number}", "price": f"{number}.25", "big": f"-{number}.5",
-            "at": f"2026-01-02 03:04:{number % 60:02}.5", "day": "2026-02-03", "flags": "a,c" if number % 2 else "b",
-            "kind": "y", "j": {"n": number}, "raw": b"\0\xff", "t": "-01:02:03.5",
-        }  # fmt: skip
+            "id": number,
+            "name": f"näme {number}",
+            "price": f"{number}.25",
+            "big": f"-{number}.5",
+            "at": f"2026-01-02 03:04:{number % 60:02}.5",
+            "day": "2026-02-03",
+            "flags": "a,c" if number % 2 else "b",
+            "kind": "y",
+            "j": {"n": number},
+            "raw": b"\0\xff",
+            "t": "-01:02:03.5",
+        }
         table.insert(row, {"id": -number - 1})
         table.update(row, {**row, **dict.fromkeys(list(row)[1 + number % 10 :][:3])})
     fake.end()
@@ -43,10 +51,7 @@ def entries_of(rounds: int) -> list[canal.Entry]:
 
 
 def rows(entries: list[canal.Entry]) -> Any:
-    return [
-        [(row.before and row.before.as_dict(), row.after and row.after.as_dict()) for row in entry.rows]
-        for entry in entries
-    ]
+    return [[(row.before and row.before.as_dict(), row.after and row.after.as_dict()) for row in entry.rows] for entry in entries]
 
 
 def tuples(entries: list[canal.Entry]) -> Any:
@@ -55,11 +60,7 @@ def tuples(entries: list[canal.Entry]) -> Any:
 
 def texts(entries: list[canal.Entry]) -> Any:
     return [
-        [
-            (column.name, column.value, column.is_null)
-            for data in entry.row_change.row_datas
-            for column in data.after_columns
-        ]
+        [(column.name, column.value, column.is_null) for data in entry.row_change.row_datas for column in data.after_columns]
         for entry in entries
         if entry.table is not None
     ]

@@ -259,9 +259,7 @@ def test_waits_grow_though_each_attempt_takes_longer_than_the_longest_of_them(ca
             raise canal.ConnectionLostError("nobody answers")
 
     caplog.set_level(logging.INFO, "canal")
-    instance = instance_of(
-        Address("127.0.0.1", 1), source=Away(), reconnect_backoff=(0.1, 0.2), alarm=log_alarm
-    ).start()
+    instance = instance_of(Address("127.0.0.1", 1), source=Away(), reconnect_backoff=(0.1, 0.2), alarm=log_alarm).start()
     until(lambda: len(waits(caplog)) >= 3)
 
     assert waits(caplog)[:3] == [0.1, 0.2, 0.2]

@@ -9,15 +9,7 @@ import pytest
 
 from canal import Instance, InstanceConfig, LocalBinlogSource, MySQLSource
 from canal.errors import BatchError, CanalError, ChecksumError, DecodeError, TruncatedError
-from canal.instance.sharing.wire import (
-    EntryReader,
-    EntryWriter,
-    decode_error,
-    decode_source,
-    encode_error,
-    encode_source,
-    end_at,
-)
+from canal.instance.sharing.wire import EntryReader, EntryWriter, decode_error, decode_source, encode_error, encode_source, end_at
 from canal.model import Entry, EntryType
 from canal.parse.source.files import LocalBinlogConnection
 from canal.position import Position, PreparedXa
@@ -28,11 +20,21 @@ def told(entry: Entry) -> Any:
     """What a reader can tell of an entry."""
     transaction = entry.transaction
     return (
-        entry.entry_type, entry.event_type, entry.position, entry.is_end, entry.offset, entry.ordinal, entry.timestamp,
-        transaction.source, transaction.gtid, transaction.position_before(0), entry.sql, entry.statement,
-        entry.table and entry.table.schema, [(row.before and row.before.values(), row.after and row.after.values())
-                                             for row in entry.rows],
-    )  # fmt: skip
+        entry.entry_type,
+        entry.event_type,
+        entry.position,
+        entry.is_end,
+        entry.offset,
+        entry.ordinal,
+        entry.timestamp,
+        transaction.source,
+        transaction.gtid,
+        transaction.position_before(0),
+        entry.sql,
+        entry.statement,
+        entry.table and entry.table.schema,
+        [(row.before and row.before.values(), row.after and row.after.values()) for row in entry.rows],
+    )
 
 
 def log(flavor: str, gtids: bool) -> FakeBinlog:
@@ -91,9 +93,15 @@ def test_bytes_that_are_not_what_was_written_are_an_error() -> None:
 
 def test_a_place_without_a_transaction() -> None:
     position = Position(
-        journal="b.000003", offset=77, gtid="0-1-5", timestamp=5000, server_id=3, source="me", tail="ab" * 16,
+        journal="b.000003",
+        offset=77,
+        gtid="0-1-5",
+        timestamp=5000,
+        server_id=3,
+        source="me",
+        tail="ab" * 16,
         xa=(PreparedXa("X'31',X'',1", "b.000002", 4),),
-    )  # fmt: skip
+    )
     assert end_at(position).position == position
 
 
@@ -105,12 +113,15 @@ def test_an_error_is_of_its_own_class_and_anything_else_is_none() -> None:
         assert type(decode_error({**encode_error(error), "kind": kind})) is CanalError
 
 
-@pytest.mark.parametrize("source", [
-    MySQLSource(host="h", port=3307, user="u", password="p", ssl_mode="required", read_timeout=7),
-    LocalBinlogSource("/x/y.index", follow=True, schema={"a.b": "id int"}),
-    LocalBinlogSource("/x/y.index", schema=MySQLSource(host="h", password="p")),
-    LocalBinlogSource("/x/y.index"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source",
+    [
+        MySQLSource(host="h", port=3307, user="u", password="p", ssl_mode="required", read_timeout=7),
+        LocalBinlogSource("/x/y.index", follow=True, schema={"a.b": "id int"}),
+        LocalBinlogSource("/x/y.index", schema=MySQLSource(host="h", password="p")),
+        LocalBinlogSource("/x/y.index"),
+    ],
+)
 def test_a_source_is_handed_over_but_for_its_server_id(source: Any) -> None:
     assert decode_source(encode_source(source)) == source
     if isinstance(source, MySQLSource):

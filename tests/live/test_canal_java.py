@@ -30,22 +30,42 @@ from tests.support.waiting import until
 _numbers = itertools.count(1)
 #: Types and literals of two values. Text is in the charset of the connection, which is the only one that canal knows.
 TYPES: dict[str, tuple[str, str]] = {
-    "tinyint(1)": ("1", "-128"), "tinyint(4)": ("7", "-1"), "tinyint(3) unsigned zerofill": ("5", "255"),
-    "smallint(6)": ("-32768", "9"), "smallint(5) unsigned": ("40000", "9"), "mediumint(9)": ("-8388608", "1"),
-    "int(11)": ("-5", "2147483647"), "int(5) unsigned zerofill": ("42", "4294967295"), "int(10) unsigned": ("1", "4000000000"),
-    "bigint(20)": ("-9223372036854775808", "1"), "bigint(20) unsigned": ("18446744073709551615", "3"),
-    "float": ("-1.5", "0.25"), "float(7,4)": ("1.25", "-2.5"), "double": ("1e300", "0"), "double(10,3) unsigned": ("1.125", "0"),
-    "decimal(10,2)": ("1.50", "-99999999.25"), "decimal(6,3) unsigned zerofill": ("7.125", "0.5"),
-    "bit(9)": ("b'101010101'", "b'1'"), "year(4)": ("2020", "1901"), "date": ("'2026-02-03'", "'1000-01-01'"),
-    "time(3)": ("'-01:02:03.250'", "'838:59:59'"), "datetime": ("'2026-02-03 04:05:06'", "'1000-01-01 00:00:00'"),
+    "tinyint(1)": ("1", "-128"),
+    "tinyint(4)": ("7", "-1"),
+    "tinyint(3) unsigned zerofill": ("5", "255"),
+    "smallint(6)": ("-32768", "9"),
+    "smallint(5) unsigned": ("40000", "9"),
+    "mediumint(9)": ("-8388608", "1"),
+    "int(11)": ("-5", "2147483647"),
+    "int(5) unsigned zerofill": ("42", "4294967295"),
+    "int(10) unsigned": ("1", "4000000000"),
+    "bigint(20)": ("-9223372036854775808", "1"),
+    "bigint(20) unsigned": ("18446744073709551615", "3"),
+    "float": ("-1.5", "0.25"),
+    "float(7,4)": ("1.25", "-2.5"),
+    "double": ("1e300", "0"),
+    "double(10,3) unsigned": ("1.125", "0"),
+    "decimal(10,2)": ("1.50", "-99999999.25"),
+    "decimal(6,3) unsigned zerofill": ("7.125", "0.5"),
+    "bit(9)": ("b'101010101'", "b'1'"),
+    "year(4)": ("2020", "1901"),
+    "date": ("'2026-02-03'", "'1000-01-01'"),
+    "time(3)": ("'-01:02:03.250'", "'838:59:59'"),
+    "datetime": ("'2026-02-03 04:05:06'", "'1000-01-01 00:00:00'"),
     "datetime(6)": ("'2026-02-03 04:05:06.123456'", "'9999-12-31 23:59:59'"),
     "timestamp(2) null": ("'2026-02-03 04:05:06.25'", "'1971-01-01 00:00:01'"),
-    "char(5)": ("'é'", "''"), "varchar(300)": ("'ж\\\"'", "'a'"), "mediumtext": ("'😀'", "''"), "tinytext": ("'a'", "'b'"),
-    "binary(4)": ("'ab'", "'abcd'"), "varbinary(9)": ("x'ff00'", "'a'"), "longblob": ("x'ff00'", "''"),
-    "enum('a','ü')": ("'ü'", "'a'"), "set('x','y','z')": ("'x,z'", "''"),
+    "char(5)": ("'é'", "''"),
+    "varchar(300)": ("'ж\\\"'", "'a'"),
+    "mediumtext": ("'😀'", "''"),
+    "tinytext": ("'a'", "'b'"),
+    "binary(4)": ("'ab'", "'abcd'"),
+    "varbinary(9)": ("x'ff00'", "'a'"),
+    "longblob": ("x'ff00'", "''"),
+    "enum('a','ü')": ("'ü'", "'a'"),
+    "set('x','y','z')": ("'x,z'", "''"),
     "point": ("ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('POINT(-1 0)')"),
     "polygon": ("ST_GeomFromText('POLYGON((0 0,1 0,1 1,0 0))')", "ST_GeomFromText('POLYGON((0 0,2 0,2 2,0 0))')"),
-}  # fmt: skip
+}
 NULL_TYPES = {"timestamp(2) null"}
 
 
@@ -81,9 +101,11 @@ def stages_of(line: Line, tables: int, seed: int) -> Iterator[list[str]]:
     yield made
     yield later
     yield [
-        "RENAME TABLE beside.t0 TO beside.r0", "CREATE INDEX k ON beside.r0 (more)", "TRUNCATE TABLE beside.r0",
+        "RENAME TABLE beside.t0 TO beside.r0",
+        "CREATE INDEX k ON beside.r0 (more)",
+        "TRUNCATE TABLE beside.r0",
         "DROP TABLE beside.r0",
-    ]  # fmt: skip
+    ]
 
 
 def run(server: ThrowawayServer, statements: list[str]) -> None:
@@ -113,10 +135,16 @@ class Both:
         if options.get("gtid"):
             position["gtid"] = self._start.gtid
         self.java.call(
-            "start", host=self.server.host, port=self.server.port, user="beside", password="beside",
-            directory=str(self.folder), server_id=70_000 + next(_numbers), position=json.dumps(position),
+            "start",
+            host=self.server.host,
+            port=self.server.port,
+            user="beside",
+            password="beside",
+            directory=str(self.folder),
+            server_id=70_000 + next(_numbers),
+            position=json.dumps(position),
             **{"destination": "both", "filter": r"beside\..*", **options},
-        )  # fmt: skip
+        )
         try:
             if "zookeeper" not in options:
                 self.java.call("subscribe")
@@ -127,12 +155,17 @@ class Both:
     @contextlib.contextmanager
     def ours(self, **options: Any) -> Iterator[canal.Instance]:
         config = canal.InstanceConfig(
-            source=source(self.server), start=self._start,
+            source=source(self.server),
+            start=self._start,
             **{
-                "destination": "both", "meta": canal.FileMeta(self.folder), "filter": r"beside\..*", "column_types": "history",
-                "leave_out": ("tableless",), **options,
+                "destination": "both",
+                "meta": canal.FileMeta(self.folder),
+                "filter": r"beside\..*",
+                "column_types": "history",
+                "leave_out": ("tableless",),
+                **options,
             },
-        )  # fmt: skip
+        )
         with canal.Instance(config) as instance:
             instance.subscribe()
             yield instance
@@ -169,10 +202,17 @@ def form_of(entry: canal.Entry) -> dict[str, Any]:
     """An entry as Beside.java writes one."""
     header = entry.header
     form = {
-        "entryType": entry.entry_type.name, "eventType": entry.event_type.name, "journal": header.journal,
-        "offset": header.offset, "server": header.server_id, "time": header.execute_time, "length": header.event_length,
-        "schema": header.schema, "table": header.table, "props": header.props,
-    }  # fmt: skip
+        "entryType": entry.entry_type.name,
+        "eventType": entry.event_type.name,
+        "journal": header.journal,
+        "offset": header.offset,
+        "server": header.server_id,
+        "time": header.execute_time,
+        "length": header.event_length,
+        "schema": header.schema,
+        "table": header.table,
+        "props": header.props,
+    }
     if entry.entry_type is canal.EntryType.ROWDATA:
         rows = [
             [[list(vars_of(column)) for column in image] for image in (row.before_columns, row.after_columns)]
@@ -271,9 +311,7 @@ def test_entries_columns_and_flat_messages_are_canals(
 
 
 @pytest.mark.lines("mysql>=5.6,<8.4", "mariadb>=10.2,<11")
-def test_entries_of_more_tables_are_canals(
-    line: Line, server: ThrowawayServer, canal_java: CanalJava, tmp_path: Path
-) -> None:
+def test_entries_of_more_tables_are_canals(line: Line, server: ThrowawayServer, canal_java: CanalJava, tmp_path: Path) -> None:
     """On each line that canal 1.1.7 can read, in `make matrix`."""
     assert compare(line, server, canal_java, tmp_path, 20, 7, line.can("gtid") and line.kind == "mysql") > 1000
 
@@ -374,9 +412,7 @@ def check_turns(both: Both, hosts: str, gtid: bool) -> None:
 
 def random_filters(count: int, seed: str) -> Iterator[tuple[str, str]]:
     chance = random.Random(seed)
-    atoms = (
-        "a", "b", "shop", r"\.", ".", ".*", "[ab]", "(a|b)+", "x?", r"\d", "[[:alpha:]]", "[^a]", "_", "$", "T1", "t{2}",
-    )  # fmt: skip
+    atoms = ("a", "b", "shop", r"\.", ".", ".*", "[ab]", "(a|b)+", "x?", r"\d", "[[:alpha:]]", "[^a]", "_", "$", "T1", "t{2}")
     names = ("a.b", "shop.a", "shop.orders_1", "A.T1", "b.tt", "shop.x", "ab.ba", "a._", "shop.é", "s h.a b", "a.b.c")
     for _ in range(count):
         parts = ("".join(chance.choices(atoms, k=chance.randint(1, 5))) for _ in range(chance.randint(1, 3)))

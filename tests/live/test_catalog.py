@@ -46,9 +46,17 @@ def facts(column: ColumnSchema) -> tuple[Any, ...]:
     charset = None if column.charset == "binary" else column.charset
     labels = column.labels and tuple(shown(label, charset) for label in column.labels)
     return (
-        "" if column.hidden else column.name, shown(column.column_type, charset), charset, column.nullable, column.key,
-        column.visible, labels, column.unsigned, column.type_code, column.virtual,
-    )  # fmt: skip
+        "" if column.hidden else column.name,
+        shown(column.column_type, charset),
+        charset,
+        column.nullable,
+        column.key,
+        column.visible,
+        labels,
+        column.unsigned,
+        column.type_code,
+        column.virtual,
+    )
 
 
 def shown(text: str, charset: str | None) -> str:
@@ -156,11 +164,17 @@ class Oracle:
             self.statements.append(sql.decode(codec))
             self.before = {(s.schema.schema, s.schema.table): s for s in self.catalog.tables()}
             applied = self.catalog.apply(
-                self.statements[-1], schema.decode(), sql_mode=sql_mode, flavor=self.flavor,
-                server_charset=context.server_charset or "", version=self.version,
-                explicit_defaults=context.explicit_defaults, error=int.from_bytes(event[28:30], "little"),
-                session=int.from_bytes(event[19:23], "little"), connection_charset=context.connection_charset or "utf8mb4",
-            )  # fmt: skip
+                self.statements[-1],
+                schema.decode(),
+                sql_mode=sql_mode,
+                flavor=self.flavor,
+                server_charset=context.server_charset or "",
+                version=self.version,
+                explicit_defaults=context.explicit_defaults,
+                error=int.from_bytes(event[28:30], "little"),
+                session=int.from_bytes(event[19:23], "little"),
+                connection_charset=context.connection_charset or "utf8mb4",
+            )
             self.fresh = set(applied.changed)
             self.settle()
             if applied.doubtful:
@@ -276,7 +290,7 @@ class Oracle:
             "SELECT 1 FROM information_schema.columns "
             f"{where} character_set_name = 'ucs2' GROUP BY column_type HAVING COUNT(*) > 1",
             (schema, table),
-        )  # fmt: skip
+        )
         return bool(has_nul and not is_since(self.server, mysql=(8, 0))) or bool(
             are_same and not is_since(self.server, mysql=(8, 0), mariadb=(10, 3))
         )
@@ -321,8 +335,11 @@ CRASHES = {"alter table c1 convert to character set binary, add s text": ("mysql
 @pytest.mark.needs("uncompressed")  # it reads the events itself
 def test_the_catalog_equals_the_server_after_every_statement(line: Line, oracle: Oracle, database: str) -> None:
     oracle.doubts = (
-        "rename table v to v2", "create table selx as", "alter table ct convert",
-        "alter table notgk", "optimize table oz4",
+        "rename table v to v2",
+        "create table selx as",
+        "alter table ct convert",
+        "alter table notgk",
+        "optimize table oz4",
     )
     if not is_since(oracle.server, mysql=(8, 0)):
         oracle.doubts += ("table nul",)  # most servers spoil labels with NUL bytes
@@ -355,14 +372,45 @@ def _insert(oracle: Oracle, sql: str) -> None:
 
 NAMES = ("a", "b", "C", "d", "e", "f")
 TYPES = (
-    "int", "bigint unsigned", "varchar(10)", "varchar(20) charset utf8mb4", "text", "text(300)", "enum('a','b')",
-    "tinytext collate utf8mb4_bin", "timestamp", "char(3) charset latin1", "blob", "decimal(5,2)", "json",
+    "int",
+    "bigint unsigned",
+    "varchar(10)",
+    "varchar(20) charset utf8mb4",
+    "text",
+    "text(300)",
+    "enum('a','b')",
+    "tinytext collate utf8mb4_bin",
+    "timestamp",
+    "char(3) charset latin1",
+    "blob",
+    "decimal(5,2)",
+    "json",
     "set('x') charset latin2",
-    "varchar(17000) charset latin1", "datetime(3)", "bit(3)", "int as (1) virtual", "int as (2) stored",
-    "geometry", "point", "varchar(768)", "varchar(3073) charset latin1", "varchar(996) charset latin1", "enum('it''s','\\\\')",
-    "set('ä','€') charset utf8mb4", "enum('1','2') charset ucs2", "char(255)", "time(6)", "year", "mediumint zerofill",
-    "smallint", "tinyblob", "varbinary(20)", "float", "double", "int generated always as (3) virtual", "binary(3)",
-)  # fmt: skip
+    "varchar(17000) charset latin1",
+    "datetime(3)",
+    "bit(3)",
+    "int as (1) virtual",
+    "int as (2) stored",
+    "geometry",
+    "point",
+    "varchar(768)",
+    "varchar(3073) charset latin1",
+    "varchar(996) charset latin1",
+    "enum('it''s','\\\\')",
+    "set('ä','€') charset utf8mb4",
+    "enum('1','2') charset ucs2",
+    "char(255)",
+    "time(6)",
+    "year",
+    "mediumint zerofill",
+    "smallint",
+    "tinyblob",
+    "varbinary(20)",
+    "float",
+    "double",
+    "int generated always as (3) virtual",
+    "binary(3)",
+)
 ATTRIBUTES = ("", "", "", "not null", "null", "unique", "primary key", "invisible", "auto_increment unique", "default null")
 
 

@@ -27,9 +27,17 @@ COLUMNS = {
     "after": "INT NOT NULL",
 }
 LIMITS = {
-    "tiny_text": 60, "plain": 5000, "medium": 30_000, "long_blob": 200_000, "bytes": 60_000, "short": 50, "longer": 3000,
-    "chinese": 200, "binary_short": 100, "binary_long": 2000,
-}  # fmt: skip
+    "tiny_text": 60,
+    "plain": 5000,
+    "medium": 30_000,
+    "long_blob": 200_000,
+    "bytes": 60_000,
+    "short": 50,
+    "longer": 3000,
+    "chinese": 200,
+    "binary_short": 100,
+    "binary_long": 2000,
+}
 ALPHABETS = {"short": "añ€z", "chinese": "中文ab", "long_blob": None, "bytes": None, "binary_short": None, "binary_long": None}
 
 

@@ -28,11 +28,19 @@ def test_canals_own_files_are_followed(server: ThrowawayServer, database: str, t
     end = end_of_log(server)
     own = tmp_path / "shop/instance.properties"
     own.parent.mkdir()
-    text = "".join(f"canal.instance.{name}={value}\n" for name, value in {
-        "master.address": f"{server.host}:{server.port}", "master.journal.name": end.journal, "master.position": end.offset,
-        "master.sslMode": "PREFERRED", "dbUsername": server.user, "dbPassword": server.password,
-        "filter.regex": f"{database}\\\\..*", "filter.dml.delete": "true",
-    }.items())  # fmt: skip
+    text = "".join(
+        f"canal.instance.{name}={value}\n"
+        for name, value in {
+            "master.address": f"{server.host}:{server.port}",
+            "master.journal.name": end.journal,
+            "master.position": end.offset,
+            "master.sslMode": "PREFERRED",
+            "dbUsername": server.user,
+            "dbPassword": server.password,
+            "filter.regex": f"{database}\\\\..*",
+            "filter.dml.delete": "true",
+        }.items()
+    )
     own.write_text(text)
     (tmp_path / "canal.properties").write_text(f"canal.destinations=shop\ncanal.file.data.dir={tmp_path}/meta\n")
     found: list[Any] = []

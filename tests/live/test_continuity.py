@@ -70,10 +70,14 @@ class Log:
         options.setdefault("filter", r"s\.t")
         return canal.Instance(
             canal.InstanceConfig(
-                destination="continuity", meta=self.meta, dump_error_threshold=1,
-                reconnect_backoff=(0.02, 0.1), alarm=lambda destination, text: self.alarms.append(text), **options,
+                destination="continuity",
+                meta=self.meta,
+                dump_error_threshold=1,
+                reconnect_backoff=(0.02, 0.1),
+                alarm=lambda destination, text: self.alarms.append(text),
+                **options,
             )
-        )  # fmt: skip
+        )
 
     def read(self, last: int, **options: Any) -> list[int]:
         """What comes up to a row, of which the next instance knows that it is done."""
@@ -135,10 +139,15 @@ class Away(NamedTuple):
 
 #: The first ones on every line; on the main ones all of them in `make test-all`, every second one in `make test`.
 AWAY = [
-    Away("fail"), Away("earliest", before=2, after=3), Away("latest", before=3, after=2),
-    Away("earliest"), Away("latest"), Away("fail", before=2), Away("earliest", named=False),
+    Away("fail"),
+    Away("earliest", before=2, after=3),
+    Away("latest", before=3, after=2),
+    Away("earliest"),
+    Away("latest"),
+    Away("fail", before=2),
+    Away("earliest", named=False),
     Away("earliest", named=False, before=2, width=9),
-]  # fmt: skip
+]
 
 
 def chosen(cases: list[Any], pairing: Pairing, thorough: bool) -> list[Any]:
@@ -238,10 +247,16 @@ class Running(NamedTuple):
 
 
 RUNNING = [
-    Running("fail", 60), Running("earliest", 60, after=3), Running("earliest", 60, before=2, after=3),
-    Running("earliest", 60), Running("fail", 30), Running("earliest", 30), Running("earliest", 60, at_once=False),
-    Running("fail", 60, after=3), Running("fail", 60, before=2),
-]  # fmt: skip
+    Running("fail", 60),
+    Running("earliest", 60, after=3),
+    Running("earliest", 60, before=2, after=3),
+    Running("earliest", 60),
+    Running("fail", 30),
+    Running("earliest", 30),
+    Running("earliest", 60, at_once=False),
+    Running("fail", 60, after=3),
+    Running("fail", 60, before=2),
+]
 
 
 @pytest.mark.every_line
@@ -529,9 +544,13 @@ def events_of(server: ThrowawayServer) -> list[Event]:
         if name:
             ends = sum(one.name == "END" for one in found)
             position = {
-                "journalName": path.name, "position": at, "timestamp": 1000 * int.from_bytes(event[:4], "little"),
-                "serverId": int.from_bytes(event[5:9], "little"), "included": False, "gtid": "",
-            }  # fmt: skip
+                "journalName": path.name,
+                "position": at,
+                "timestamp": 1000 * int.from_bytes(event[:4], "little"),
+                "serverId": int.from_bytes(event[5:9], "little"),
+                "included": False,
+                "gtid": "",
+            }
             row = 0 if name == "DDL" else OLD[ends]
             found.append(Event(name, row, canal.Position.from_canal({"postion": position})))
         at += len(event)
@@ -552,9 +571,15 @@ def test_several_clients_go_on_from_the_cursors_of_canal(line: Line, tmp_path: P
         begins, ends = ([one for one in events if one.name == name] for name in ("BEGIN", "END"))
         log.write(NEW)
         chosen = [
-            (begins[4], begins[9]), (ends[4], begins[9]), (begins[4], ends[9]), (ddl, begins[9]), (ends[4], ends[4]),
-            (begins[4], ends[4]), (begins[5], ends[4]), (ddl, ends[0], begins[1]),
-        ]  # fmt: skip
+            (begins[4], begins[9]),
+            (ends[4], begins[9]),
+            (begins[4], ends[9]),
+            (ddl, begins[9]),
+            (ends[4], ends[4]),
+            (begins[4], ends[4]),
+            (begins[5], ends[4]),
+            (ddl, ends[0], begins[1]),
+        ]
         for number, some in enumerate(chosen):
             log.meta = canal.FileMeta(tmp_path / str(number))
             cursors = dict(enumerate(some, 1001))
@@ -622,9 +647,7 @@ def test_no_client_gets_rows_again_that_it_has_acked_on_the_source(line: Line, t
 
 
 @pytest.mark.needs("gtid")
-def test_a_server_that_sends_what_it_was_to_leave_out(
-    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_sends_what_it_was_to_leave_out(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is known to be done: nothing of it is delivered again, and an alarm says what the server does."""
     with line.server() as server:
         log = Log(server, tmp_path)
@@ -635,9 +658,12 @@ def test_a_server_that_sends_what_it_was_to_leave_out(
         monkeypatch.setattr(dump, "_encode_gtids", lambda position: MysqlGtidSet().encode())
         monkeypatch.setattr(dump, "known_start", lambda position, identity, state: ("", []))
         config = canal.InstanceConfig(
-            destination="all", source=source(server), start=start, filter=r"s\.t",
+            destination="all",
+            source=source(server),
+            start=start,
+            filter=r"s\.t",
             alarm=lambda destination, text: log.alarms.append(text),
-        )  # fmt: skip
+        )
         with canal.Instance(config) as instance:
             instance.subscribe()
             collect(instance, NEW[-1])
@@ -660,9 +686,12 @@ def test_a_commit_that_waits_for_a_replica_is_not_lost(line: Line, tmp_path: Pat
         server.query(f"SET GLOBAL {variable}_enabled = 1")
         writer = threading.Thread(target=server.query, args=("INSERT INTO s.t VALUES (1)",))
         config = canal.InstanceConfig(
-            destination="waiting", source=source(server, check_interval=0.2, heartbeat_interval=0.1), start="latest",
-            filter=r"s\.t", meta=canal.FileMeta(tmp_path),
-        )  # fmt: skip
+            destination="waiting",
+            source=source(server, check_interval=0.2, heartbeat_interval=0.1),
+            start="latest",
+            filter=r"s\.t",
+            meta=canal.FileMeta(tmp_path),
+        )
         with canal.Instance(config) as instance:
             instance.subscribe()
             writer.start()

@@ -223,6 +223,7 @@ def _datetime(digits: int) -> Column:
     limits = [f"{day} 00:00:00" for day in _DAYS]
     limits += ["0000-00-00 11:12:13", f"2026-00-15 23:59:59{_nines(digits)}"]
     limits += [f"9999-12-31 23:59:59{_nines(digits)}", f"1969-12-31 23:59:59{_least(digits)}"]
+
     def draw(r: random.Random) -> str:
         return f"{_day(r)} {_clock(r)}{_fraction(r, digits)}"
 
@@ -243,6 +244,7 @@ def _time(digits: int) -> Column:
         *("00:00:00", "838:59:59", "-838:59:59", f"838:59:58{nines}", f"-838:59:58{nines}", f"-00:00:00{least}"),
         *("-00:00:01", f"-00:00:00{nines}", f"00:00:00{least}", f"-00:59:59{nines}", "-01:00:00", f"-12:34:56{least}"),
     )
+
     def draw(r: random.Random) -> str:
         return f"{r.choice(('', '-'))}{_clock(r, 838)}{_fraction(r, digits)}"
 
@@ -267,6 +269,7 @@ def _enum(name: str, labels: Sequence[str], charset: str = "utf8mb4", *limits: s
 def _set(name: str, labels: Sequence[str], charset: str = "utf8mb4") -> Column:
     of = f"SET({_labels(labels)}) CHARACTER SET {charset}"
     limits = ("", labels[0], labels[-1], ",".join(labels), ",".join(reversed(labels)))
+
     def draw(r: random.Random) -> str:
         return ",".join(one for one in labels if r.random() < 0.5)
 
@@ -297,7 +300,7 @@ _DOCUMENTS: Final = (
     *("[1, [2, [3, {}]]]", "[" * 30 + "7" + "]" * 30, '{"a": null}', "[null]"),
     json.dumps(["x" * 70000]),
     json.dumps({f"k{n}": n for n in range(9000)}),
-    json.dumps([1.0, 100.0, 1e22, 0.1, *_WHOLE, "\u2028\x7f\0\"\\/"]),
+    json.dumps([1.0, 100.0, 1e22, 0.1, *_WHOLE, '\u2028\x7f\0"\\/']),
 )
 
 
@@ -493,9 +496,7 @@ def _from_select(column: Column, shown: Sequence[Any]) -> Any:
 
 
 def _read_canal(server: ThrowawayServer, database: str, start: canal.Position, end: canal.Position) -> list[Change]:
-    config = canal.InstanceConfig(
-        destination="differential", source=source(server), filter=rf"{database}\..*", start=start
-    )
+    config = canal.InstanceConfig(destination="differential", source=source(server), filter=rf"{database}\..*", start=start)
     with canal.Instance(config) as instance:
         instance.subscribe()
         with Reader(instance) as reader:
@@ -625,9 +626,7 @@ class Comparison:
         if found:
             self.seen[found[0].what] += 1
         elif _exact(form) != _exact(theirs):
-            self.problems.append(
-                f"{where}: {column.name} ({column.type}) is {value!r:.300}, but {PEER} gives {theirs!r:.300}"
-            )
+            self.problems.append(f"{where}: {column.name} ({column.type}) is {value!r:.300}, but {PEER} gives {theirs!r:.300}")
         elif listed:
             self.problems.append(f"{where}: {column.name} is {value!r:.300}, no longer a fault: {listed[0][0].what}")
 

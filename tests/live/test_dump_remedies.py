@@ -58,9 +58,13 @@ class Table:
 
     def instance(self, start: Any = None, reader: canal.MySQLSource | None = None) -> canal.Instance:
         config = canal.InstanceConfig(
-            destination="x", source=reader or source(self.server), start=start or self.begin, filter=r"d\.t",
-            meta=canal.FileMeta(self.meta), alarm=lambda destination, text: None,
-        )  # fmt: skip
+            destination="x",
+            source=reader or source(self.server),
+            start=start or self.begin,
+            filter=r"d\.t",
+            meta=canal.FileMeta(self.meta),
+            alarm=lambda destination, text: None,
+        )
         return canal.Instance(config)
 
     def read(self, last: int, **options: Any) -> list[int]:

@@ -48,9 +48,15 @@ def test_the_text_of_a_statement_comes_with_its_rows(server: ThrowawayServer, da
     on = "SET binlog_rows_query_log_events = 1" if server.kind == "mysql" else "SET binlog_annotate_row_events = 1"
     texts = [f"INSERT INTO {database}.t VALUES (1)", f"UPDATE {database}.t SET id = id + 1 /* é {'x' * 600} */"]
     with Watch(server, rf"{database}\..*") as watch:
-        watch.run(on, f"CREATE TABLE {database}.t (id INT)", "BEGIN", *texts, "COMMIT",
-                  "SET binlog_rows_query_log_events = 0" if server.kind == "mysql" else "SET binlog_annotate_row_events = 0",
-                  f"DELETE FROM {database}.t")  # fmt: skip
+        watch.run(
+            on,
+            f"CREATE TABLE {database}.t (id INT)",
+            "BEGIN",
+            *texts,
+            "COMMIT",
+            "SET binlog_rows_query_log_events = 0" if server.kind == "mysql" else "SET binlog_annotate_row_events = 0",
+            f"DELETE FROM {database}.t",
+        )
         entries = [entry for entry in watch.read() if entry.rows]
 
     assert [entry.query for entry in entries] == [*texts, None]
@@ -76,9 +82,12 @@ def test_a_statement_format_change_is_delivered_as_a_statement(server: Throwaway
     update = f"UPDATE {database}.t SET v = RAND() WHERE id = @id"
     with Watch(server, rf"{database}\..*") as watch:
         watch.run(
-            f"CREATE TABLE {database}.t (id INT PRIMARY KEY, v DOUBLE)", f"INSERT INTO {database}.t VALUES (1, 0)",
-            "SET SESSION binlog_format = STATEMENT", "SET @id = 1", update,
-        )  # fmt: skip
+            f"CREATE TABLE {database}.t (id INT PRIMARY KEY, v DOUBLE)",
+            f"INSERT INTO {database}.t VALUES (1, 0)",
+            "SET SESSION binlog_format = STATEMENT",
+            "SET @id = 1",
+            update,
+        )
         entries = watch.read()
 
     (statement,) = [entry for entry in entries if entry.sql is not None and not entry.is_ddl]
@@ -86,8 +95,10 @@ def test_a_statement_format_change_is_delivered_as_a_statement(server: Throwaway
     assert any("its rows are not in the log" in alarm for alarm in watch.alarms)
     assert watch.instance.parser.statement_changes == 1  # type: ignore[attr-defined]
     assert [e.entry_type.name for e in entries if e.transaction is statement.transaction] == [
-        "TRANSACTIONBEGIN", "ROWDATA", "TRANSACTIONEND",
-    ]  # fmt: skip
+        "TRANSACTIONBEGIN",
+        "ROWDATA",
+        "TRANSACTIONEND",
+    ]
 
 
 def test_ddl_without_rows_is_an_event_of_its_own(server: ThrowawayServer, database: str) -> None:
@@ -108,9 +119,13 @@ def test_ddl_without_rows_is_an_event_of_its_own(server: ThrowawayServer, databa
     found = [(entry.event_type.name, entry.header.schema, entry.header.table) for entry in entries if entry.is_ddl]
     table = (database, "my_commit")
     assert found == [
-        ("CREATE", *table), ("ALTER", *table), ("ALTER", *table), ("TRUNCATE", *table), ("ERASE", *table),
+        ("CREATE", *table),
+        ("ALTER", *table),
+        ("ALTER", *table),
+        ("TRUNCATE", *table),
+        ("ERASE", *table),
         ("QUERY", database, ""),
-    ]  # fmt: skip
+    ]
     assert sorted(row[3] for row in rows_of(entries) if row[1] == "INSERT") == [(1,), (2,), (3,)]
 
 
@@ -122,10 +137,18 @@ def run_transactions(watch: Watch, database: str) -> None:
         f"CREATE TABLE {database}.i (id INT PRIMARY KEY) ENGINE=InnoDB",
         f"CREATE TABLE {database}.m (id INT PRIMARY KEY) ENGINE=MyISAM",
         f"INSERT INTO {database}.m VALUES (1)",  # ends in a QUERY COMMIT
-        "BEGIN", f"INSERT INTO {database}.i VALUES (1)", "SAVEPOINT `a b`", f"INSERT INTO {database}.i VALUES (2)",
-        "ROLLBACK TO SAVEPOINT `a b`", f"INSERT INTO {database}.i VALUES (3)", "RELEASE SAVEPOINT `a b`", "COMMIT",
-        "BEGIN", f"INSERT INTO {database}.i VALUES (4)", "ROLLBACK",
-    )  # fmt: skip
+        "BEGIN",
+        f"INSERT INTO {database}.i VALUES (1)",
+        "SAVEPOINT `a b`",
+        f"INSERT INTO {database}.i VALUES (2)",
+        "ROLLBACK TO SAVEPOINT `a b`",
+        f"INSERT INTO {database}.i VALUES (3)",
+        "RELEASE SAVEPOINT `a b`",
+        "COMMIT",
+        "BEGIN",
+        f"INSERT INTO {database}.i VALUES (4)",
+        "ROLLBACK",
+    )
 
 
 def transactions_in(entries: list[canal.Entry]) -> list[list[tuple[str, Any]]]:
@@ -268,10 +291,14 @@ def test_a_restart(own_server: ThrowawayServer) -> None:
     server.query("CREATE DATABASE d")
     with Watch(server, r"d\..*", source=source(server, heartbeat_interval=0.2)) as watch:
         watch.run(
-            "CREATE TABLE d.t (id INT)", "CREATE TABLE d.memory (id INT) ENGINE=MEMORY", "INSERT INTO d.memory VALUES (1)",
-            "SET GLOBAL binlog_checksum = NONE", "INSERT INTO d.t VALUES (1)",
-            "SET GLOBAL binlog_checksum = CRC32", "INSERT INTO d.t VALUES (2)",
-        )  # fmt: skip
+            "CREATE TABLE d.t (id INT)",
+            "CREATE TABLE d.memory (id INT) ENGINE=MEMORY",
+            "INSERT INTO d.memory VALUES (1)",
+            "SET GLOBAL binlog_checksum = NONE",
+            "INSERT INTO d.t VALUES (1)",
+            "SET GLOBAL binlog_checksum = CRC32",
+            "INSERT INTO d.t VALUES (2)",
+        )
         entries = watch.read()
     server.restart()  # MySQL takes seconds to end while somebody reads its log, or did until the last heartbeat
     assert server.query("SELECT * FROM d.memory") == []
@@ -414,16 +441,29 @@ def test_mariadb_with_a_compressed_log(line: Line) -> None:
         create = f"CREATE TABLE d.t (id INT PRIMARY KEY, note TEXT COMMENT '{note}')"
         insert = f"INSERT INTO d.t VALUES (2, '{note}') /* é */"
         with Watch(server, r"d\..*") as watch:
-            watch.run(create, f"INSERT INTO d.t VALUES (1, '{note}')", f"UPDATE d.t SET note = '{note}y'",
-                      "DELETE FROM d.t", "SET binlog_format = STATEMENT", insert)  # fmt: skip
+            watch.run(
+                create,
+                f"INSERT INTO d.t VALUES (1, '{note}')",
+                f"UPDATE d.t SET note = '{note}y'",
+                "DELETE FROM d.t",
+                "SET binlog_format = STATEMENT",
+                insert,
+            )
             found = rows_of(watch.read())
         kinds = {event[4] for path in server.binlog_paths() for event in events_in(path)}
         from_log = rows_of(from_files(server.binlog_dir, create, filter=r"d\.t"))
 
-    assert found == from_log == [
-        ("t", "CREATE", create, None), ("t", "INSERT", None, (1, note)), ("t", "UPDATE", (1, note), (1, note + "y")),
-        ("t", "DELETE", (1, note + "y"), None), ("t", "INSERT", insert, None),
-    ]  # fmt: skip
+    assert (
+        found
+        == from_log
+        == [
+            ("t", "CREATE", create, None),
+            ("t", "INSERT", None, (1, note)),
+            ("t", "UPDATE", (1, note), (1, note + "y")),
+            ("t", "DELETE", (1, note + "y"), None),
+            ("t", "INSERT", insert, None),
+        ]
+    )
     assert kinds >= {165, 166, 167, 168} or kinds >= {165, 169, 170, 171}
 
 
@@ -437,8 +477,12 @@ def test_mysql_with_row_events_of_version_1(line: Line, image: str) -> None:
     with line.server("--log-bin-use-v1-row-events=ON", f"--binlog-row-image={image}") as server:
         server.query("CREATE DATABASE d")
         with Watch(server, r"d\.t") as watch:
-            watch.run(create, "INSERT INTO d.t VALUES (1, 'é'), (2, NULL)", "UPDATE d.t SET note = 'z' WHERE id = 2",
-                      "DELETE FROM d.t WHERE id = 1")  # fmt: skip
+            watch.run(
+                create,
+                "INSERT INTO d.t VALUES (1, 'é'), (2, NULL)",
+                "UPDATE d.t SET note = 'z' WHERE id = 2",
+                "DELETE FROM d.t WHERE id = 1",
+            )
             found = rows_of(watch.read())
         kinds = {event[4] for path in server.binlog_paths() for event in events_in(path)}
         from_log = rows_of(from_files(server.binlog_dir, create, filter=r"d\.t"))
@@ -446,10 +490,17 @@ def test_mysql_with_row_events_of_version_1(line: Line, image: str) -> None:
     before, after, gone = ((2, None), (2, "z"), (1, "é"))
     if image == "MINIMAL":
         before, after, gone = ((2, canal.ABSENT), (canal.ABSENT, "z"), (1, canal.ABSENT))
-    assert found == from_log == [
-        ("t", "CREATE", create, None), ("t", "INSERT", None, (1, "é")), ("t", "INSERT", None, (2, None)),
-        ("t", "UPDATE", before, after), ("t", "DELETE", gone, None),
-    ]  # fmt: skip
+    assert (
+        found
+        == from_log
+        == [
+            ("t", "CREATE", create, None),
+            ("t", "INSERT", None, (1, "é")),
+            ("t", "INSERT", None, (2, None)),
+            ("t", "UPDATE", before, after),
+            ("t", "DELETE", gone, None),
+        ]
+    )
     assert kinds >= {23, 24, 25}
     assert not kinds & {30, 31, 32}
 
@@ -459,10 +510,16 @@ def test_mysql_with_compressed_transactions(mysql_server: ThrowawayServer) -> No
     mysql_server.query("CREATE DATABASE IF NOT EXISTS d")
     with Watch(mysql_server, r"d\.t") as watch:
         watch.run(
-            "CREATE TABLE d.t (id INT)", "CREATE TABLE d.other (id INT)", "SET binlog_transaction_compression = ON",
-            "INSERT INTO d.other VALUES (1), (2), (3)", "INSERT INTO d.t VALUES (1)",
-            "BEGIN", "INSERT INTO d.other VALUES (4)", "INSERT INTO d.t VALUES (2)", "COMMIT",
-        )  # fmt: skip
+            "CREATE TABLE d.t (id INT)",
+            "CREATE TABLE d.other (id INT)",
+            "SET binlog_transaction_compression = ON",
+            "INSERT INTO d.other VALUES (1), (2), (3)",
+            "INSERT INTO d.t VALUES (1)",
+            "BEGIN",
+            "INSERT INTO d.other VALUES (4)",
+            "INSERT INTO d.t VALUES (2)",
+            "COMMIT",
+        )
         entries = watch.read()
     mysql_server.query("DROP DATABASE d")
 

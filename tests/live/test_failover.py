@@ -13,16 +13,7 @@ import canal
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line, Pairing
 from tests.support.journal import Change, check
-from tests.support.live import (
-    Reader,
-    end_of_log,
-    promote,
-    replica_word,
-    settle,
-    source,
-    wait_for_relay,
-    wait_for_row,
-)
+from tests.support.live import Reader, end_of_log, promote, replica_word, settle, source, wait_for_relay, wait_for_row
 from tests.support.load import Load
 
 QUICK = canal.Heartbeat(interval=0.3, timeout=2.0, retries=2)
@@ -47,10 +38,14 @@ def test_a_source_that_is_killed_under_load_is_replaced_by_its_replica(pairing: 
             before.setup()
             wait_for_row(second, "SELECT COUNT(*) FROM `before`.load_order")  # the last that it makes
             config = canal.InstanceConfig(
-                destination="failover", source=source(first, connect_timeout=2.0), standby=source(second),
-                heartbeat=QUICK, start="latest", filter=r"(before|after)\..*",
+                destination="failover",
+                source=source(first, connect_timeout=2.0),
+                standby=source(second),
+                heartbeat=QUICK,
+                start="latest",
+                filter=r"(before|after)\..*",
                 alarm=lambda destination, text, alarms=alarms: alarms.append(text),  # type: ignore[misc]
-            )  # fmt: skip
+            )
             with canal.Instance(config) as instance:
                 instance.subscribe()
                 with Reader(instance) as reader:
@@ -79,9 +74,13 @@ def test_a_switch_without_column_names_in_the_log(pairing: Pairing, tmp_path: Pa
 
         def config() -> canal.InstanceConfig:
             return canal.InstanceConfig(
-                destination="unnamed", source=source(first), standby=source(second), filter=r"d\..*",
-                meta=canal.FileMeta(tmp_path), heartbeat=canal.Heartbeat(interval=3600.0),
-            )  # fmt: skip
+                destination="unnamed",
+                source=source(first),
+                standby=source(second),
+                filter=r"d\..*",
+                meta=canal.FileMeta(tmp_path),
+                heartbeat=canal.Heartbeat(interval=3600.0),
+            )
 
         rows = []
 
@@ -121,9 +120,12 @@ def test_a_switch_without_column_names_in_the_log(pairing: Pairing, tmp_path: Pa
             read(instance, 5)
 
     assert rows == [
-        {"id": 1, "a": 10, "b": 100}, {"c": 1000, "id": 2, "a": 20}, {"c": 1001, "id": 3, "a": 30},
-        {"c": 1002, "d": 7, "id": 4, "a": 40}, {"c": 1003, "d": 8, "id": 5, "a": 50},
-    ]  # fmt: skip
+        {"id": 1, "a": 10, "b": 100},
+        {"c": 1000, "id": 2, "a": 20},
+        {"c": 1001, "id": 3, "a": 30},
+        {"c": 1002, "d": 7, "id": 4, "a": 40},
+        {"c": 1003, "d": 8, "id": 5, "a": 50},
+    ]
 
 
 def test_a_replica_that_lags_and_one_that_lost_transactions(pairing: Pairing) -> None:
@@ -136,9 +138,13 @@ def test_a_replica_that_lags_and_one_that_lost_transactions(pairing: Pairing) ->
         first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
         first.query("INSERT INTO d.t VALUES (0)")
         config = canal.InstanceConfig(
-            destination="lag", source=source(first), standby=source(second), filter=r"d\..*",
-            heartbeat=canal.Heartbeat(interval=3600.0), alarm=lambda destination, text: alarms.append(text),
-        )  # fmt: skip
+            destination="lag",
+            source=source(first),
+            standby=source(second),
+            filter=r"d\..*",
+            heartbeat=canal.Heartbeat(interval=3600.0),
+            alarm=lambda destination, text: alarms.append(text),
+        )
         rows: list[int] = []
         with canal.Instance(config) as instance:
             instance.subscribe()
@@ -202,9 +208,13 @@ def test_what_lies_in_a_gap_of_the_gtids_comes_from_the_replica(line: Line, tmp_
         first.query("CREATE DATABASE d")
         first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
         config = canal.InstanceConfig(
-            destination="gap", source=source(first), standby=source(second), filter=r"d\..*", meta=canal.FileMeta(tmp_path),
+            destination="gap",
+            source=source(first),
+            standby=source(second),
+            filter=r"d\..*",
+            meta=canal.FileMeta(tmp_path),
             heartbeat=canal.Heartbeat(interval=3600.0),
-        )  # fmt: skip
+        )
         with canal.Instance(config) as instance:
             instance.subscribe()
             for number in (1, 2, 4, 6):
@@ -232,11 +242,15 @@ def test_a_large_transaction_that_was_delivered_in_part_goes_on_at_a_replica_tha
         first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
         wait_for_row(second, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'd'")
         config = canal.InstanceConfig(
-            destination="piece", source=source(first, receive_buffer=1 << 14), standby=source(second),
-            filter=r"d\..*", store_entries=64,
-            heartbeat=canal.Heartbeat(interval=3600.0), meta=canal.FileMeta(tmp_path),
+            destination="piece",
+            source=source(first, receive_buffer=1 << 14),
+            standby=source(second),
+            filter=r"d\..*",
+            store_entries=64,
+            heartbeat=canal.Heartbeat(interval=3600.0),
+            meta=canal.FileMeta(tmp_path),
             alarm=lambda destination, text: alarms.append(text),
-        )  # fmt: skip
+        )
         rows: list[int] = []
         with canal.Instance(config) as instance:
             instance.subscribe()

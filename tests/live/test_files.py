@@ -43,9 +43,13 @@ def rotate(server: ThrowawayServer) -> str:
 def reading(path: Path, **options: Any) -> Iterator[canal.Instance]:
     follow = options.pop("follow", False)
     config = canal.InstanceConfig(
-        destination="files", start="earliest", filter=r"d\.t", reconnect_backoff=(0.01, 0.05),
-        source=canal.LocalBinlogSource(path, follow=follow, poll_interval=0.001, schema={"d.t": "id INT PRIMARY KEY"}), **options,
-    )  # fmt: skip
+        destination="files",
+        start="earliest",
+        filter=r"d\.t",
+        reconnect_backoff=(0.01, 0.05),
+        source=canal.LocalBinlogSource(path, follow=follow, poll_interval=0.001, schema={"d.t": "id INT PRIMARY KEY"}),
+        **options,
+    )
     with canal.Instance(config) as instance:
         instance.subscribe()
         yield instance
@@ -192,9 +196,15 @@ def rows_of_files(server: ThrowawayServer, alarms: list[str], **options: Any) ->
     found: list[dict[str, Any]] = []
     while True:
         config = canal.InstanceConfig(
-            destination="files", start="earliest", filter=r"shop\..*", source=source, schema_history=history, meta=meta,
-            alarm=lambda destination, text: alarms.append(text), store_entries=2,
-        )  # fmt: skip
+            destination="files",
+            start="earliest",
+            filter=r"shop\..*",
+            source=source,
+            schema_history=history,
+            meta=meta,
+            alarm=lambda destination, text: alarms.append(text),
+            store_entries=2,
+        )
         with canal.Instance(config) as instance:
             instance.subscribe()
             for message in instance.stream(1):

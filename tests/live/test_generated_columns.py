@@ -17,16 +17,15 @@ from canal.testing.servers import ThrowawayServer
 from tests.support.live import end_of_log, is_since, logs_generated, source
 
 CHANGES = (
-    "INSERT INTO t (id, a, b) VALUES (1, 5, 'y'), (2, 6, 'z')", "UPDATE t SET a = a + 10 WHERE id = 1",
+    "INSERT INTO t (id, a, b) VALUES (1, 5, 'y'), (2, 6, 'z')",
+    "UPDATE t SET a = a + 10 WHERE id = 1",
     "DELETE FROM t WHERE id = 2",
-)  # fmt: skip
+)
 
 
 @pytest.mark.every_line
 @pytest.mark.needs("row_image", "json")  # CREATE TABLE with STORED
-def test_a_targets_generated_columns_are_right_or_refused(
-    server: ThrowawayServer, database: str, tmp_path: Path
-) -> None:
+def test_a_targets_generated_columns_are_right_or_refused(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     """Equal, or an error names the column and the rule without it, which mends that."""
     start = end_of_log(server)
     with server.connect(database=database, autocommit=True) as connection, connection.cursor() as cursor:

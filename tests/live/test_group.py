@@ -22,9 +22,12 @@ def pair(mariadb_server: ThrowawayServer) -> Iterator[tuple[ThrowawayServer, Thr
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_three_sources_are_merged_exactly_while_one_idles_one_stops_and_one_fails_over(
-    mysql_server: ThrowawayServer, mariadb_server: ThrowawayServer, pair: tuple[ThrowawayServer, ThrowawayServer],
-    tmp_path: Path, full_size: bool,
-) -> None:  # fmt: skip
+    mysql_server: ThrowawayServer,
+    mariadb_server: ThrowawayServer,
+    pair: tuple[ThrowawayServer, ThrowawayServer],
+    tmp_path: Path,
+    full_size: bool,
+) -> None:
     servers = {"idle": mysql_server, "stops": mariadb_server, "moves": pair[0]}
     seed, seconds, kills = (random.randrange(1 << 32), 600.0, 20) if full_size else (20, 0.0, 3)
 

@@ -12,10 +12,15 @@ from tests.programs.ha_chaos import torment
 
 #: What shows each of the deliberate faults that tests/programs/mutants.py names this test for.
 _FIRST = (
-    "owner stopped between two steps", "owner frozen, longer than its session", "owner stopped between two steps",
-    "next owner stopped between two steps of its claim", "owner cut off from ZooKeeper only, longer",
-    "owner stopped between two steps", "owner killed", "owner stopped between two steps",
-)  # fmt: skip
+    "owner stopped between two steps",
+    "owner frozen, longer than its session",
+    "owner stopped between two steps",
+    "next owner stopped between two steps of its claim",
+    "owner cut off from ZooKeeper only, longer",
+    "owner stopped between two steps",
+    "owner killed",
+    "owner stopped between two steps",
+)
 
 
 @pytest.mark.slow

@@ -97,10 +97,13 @@ def test_a_take_over_after_a_switch_of_the_source(
 
         def process(**zookeeper: Any) -> canal.Instance:
             config = canal.InstanceConfig(
-                destination="switched", source=source(one), standby=source(two), filter=r"d\..*",
+                destination="switched",
+                source=source(one),
+                standby=source(two),
+                filter=r"d\..*",
                 ha=attrs.evolve(ha, **zookeeper),
                 heartbeat=canal.Heartbeat(interval=3600.0),
-            )  # fmt: skip
+            )
             instance = canal.Instance(config).start()
             stack.callback(instance.stop)
             instance.subscribe()

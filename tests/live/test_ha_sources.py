@@ -78,11 +78,18 @@ class Stage:
         self.first, self.second = stack.enter_context(pairing.pair())
         self.folder, self.stack = folder, stack
         self.options = {
-            "destination": f"sources-{folder.name}", "schema": "d", "user": self.first.user, "password": self.first.password,
-            "port": self.first.port, "standby": [self.second.port], "hosts": zookeeper.hosts, "session_timeout": 30.0,
-            "takeover_delay": 0.2, "seed": 7,
+            "destination": f"sources-{folder.name}",
+            "schema": "d",
+            "user": self.first.user,
+            "password": self.first.password,
+            "port": self.first.port,
+            "standby": [self.second.port],
+            "hosts": zookeeper.hosts,
+            "session_timeout": 30.0,
+            "takeover_delay": 0.2,
+            "seed": 7,
             "patience": 30.0,  # who is killed refuses at once; who is only slow is not given up
-        }  # fmt: skip
+        }
         self.processes: list[Process] = []
         self.written = 0
         self.first.query("CREATE DATABASE d")

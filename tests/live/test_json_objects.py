@@ -36,18 +36,34 @@ def values(server: ThrowawayServer, start: canal.Position, count: int, form: str
 #: SQL of a value in a document, and the object. BITS stands for a column of the type BIT.
 MYSQL_VALUES: list[tuple[str, Any]] = [
     ("CAST(1.50 AS DECIMAL(5,2))", Decimal("1.50")),
-    ("CAST(-99999999999999999999999999999999999.000000000000000000000000000001 AS DECIMAL(65,30))",
-     Decimal("-99999999999999999999999999999999999.000000000000000000000000000001")),
+    (
+        "CAST(-99999999999999999999999999999999999.000000000000000000000000000001 AS DECIMAL(65,30))",
+        Decimal("-99999999999999999999999999999999999.000000000000000000000000000001"),
+    ),
     ("CAST('2020-02-29' AS DATE)", datetime.date(2020, 2, 29)),
     ("CAST('9999-12-31 23:59:59.999999' AS DATETIME(6))", datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)),
     ("CAST('-838:59:58.5' AS TIME(1))", -datetime.timedelta(hours=838, minutes=59, seconds=58.5)),
     ("CAST('00:00:00.000001' AS TIME(6))", datetime.timedelta(microseconds=1)),
-    ("BITS", 0b101010101), ("b'101010101'", b"\x01\x55"), ("x'00ff'", b"\x00\xff"), ("CAST('ab' AS BINARY(3))", b"ab\0"),
-    ("18446744073709551615", 2**64 - 1), ("-9223372036854775808", -(2**63)), ("1e300", 1e300), ("-0e0", -0.0),
-    ("0.1e0", 0.1), ("TRUE", True), ("NULL", None), ("'text'", "text"), ("'7E+0'", "7E+0"), ("1.0e15", 1e15),
-    ("CAST(2020 AS YEAR)", 2020), ("JSON_OBJECT('k', CAST(1 AS DECIMAL(3,1)))", {"k": Decimal("1.0")}),
-    ("JSON_ARRAY()", []), ("CAST('{}' AS JSON)", {}), ("UNHEX('00')", b"\0"),
-]  # fmt: skip
+    ("BITS", 0b101010101),
+    ("b'101010101'", b"\x01\x55"),
+    ("x'00ff'", b"\x00\xff"),
+    ("CAST('ab' AS BINARY(3))", b"ab\0"),
+    ("18446744073709551615", 2**64 - 1),
+    ("-9223372036854775808", -(2**63)),
+    ("1e300", 1e300),
+    ("-0e0", -0.0),
+    ("0.1e0", 0.1),
+    ("TRUE", True),
+    ("NULL", None),
+    ("'text'", "text"),
+    ("'7E+0'", "7E+0"),
+    ("1.0e15", 1e15),
+    ("CAST(2020 AS YEAR)", 2020),
+    ("JSON_OBJECT('k', CAST(1 AS DECIMAL(3,1)))", {"k": Decimal("1.0")}),
+    ("JSON_ARRAY()", []),
+    ("CAST('{}' AS JSON)", {}),
+    ("UNHEX('00')", b"\0"),
+]
 
 
 @pytest.mark.parametrize("big", [False, True])
@@ -73,19 +89,31 @@ def test_sql_values_in_documents_of_mysql(mysql_server: ThrowawayServer, big: bo
     for document, (_, value) in zip(found, MYSQL_VALUES):
         assert document == {"a": [value], "p": pad, "v": value}
         assert repr(document["v"]) == repr(value)
-    assert repr(found[-5:]) == repr([
-        [value for _, value in MYSQL_VALUES], None, None, "s",
-        [canal.ZeroDate("2020-00-00"), canal.ZeroDate("0000-00-00 00:00:00.000000")],
-    ])  # fmt: skip
+    assert repr(found[-5:]) == repr(
+        [
+            [value for _, value in MYSQL_VALUES],
+            None,
+            None,
+            "s",
+            [canal.ZeroDate("2020-00-00"), canal.ZeroDate("0000-00-00 00:00:00.000000")],
+        ]
+    )
 
 
 #: Text of MariaDB's column and the object.
 MARIADB_VALUES: list[tuple[str, Any]] = [
-    ('{"b": 1, "a": [1.5, null, true]}', {"b": 1, "a": [1.5, None, True]}), (" [ ] ", []), ("0.1", 0.1), ("1e2", 100.0),
-    ("12345678901234567890.123456789", Decimal("12345678901234567890.123456789")), ("1e999", Decimal("1e999")),
-    ('"é\\u00e9\\/"', "éé/"), ('{"a": 1, "a": 2}', canal.InvalidJson('{"a": 1, "a": 2}')), ("-0.0", -0.0),
-    ("123456789012345678901234567890", 123456789012345678901234567890), ("null", None),
-]  # fmt: skip
+    ('{"b": 1, "a": [1.5, null, true]}', {"b": 1, "a": [1.5, None, True]}),
+    (" [ ] ", []),
+    ("0.1", 0.1),
+    ("1e2", 100.0),
+    ("12345678901234567890.123456789", Decimal("12345678901234567890.123456789")),
+    ("1e999", Decimal("1e999")),
+    ('"é\\u00e9\\/"', "éé/"),
+    ('{"a": 1, "a": 2}', canal.InvalidJson('{"a": 1, "a": 2}')),
+    ("-0.0", -0.0),
+    ("123456789012345678901234567890", 123456789012345678901234567890),
+    ("null", None),
+]
 
 
 @pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])

@@ -16,9 +16,24 @@ from tests.support.live import Watch, end_of_log, is_since, source
 WIDE = ("ucs2", "utf16", "utf16le", "utf32")
 #: Charsets in which the labels are made. Each has characters that it lacks, and writes what it has otherwise than the next.
 CHARSETS = (
-    "latin1", "ascii", "cp1251", "swe7", "gbk", "big5", "sjis", "cp932", "ujis", "eucjpms", "euckr", "tis620", "utf8", "utf8mb4",
-    "gb18030", "binary", *WIDE,
-)  # fmt: skip
+    "latin1",
+    "ascii",
+    "cp1251",
+    "swe7",
+    "gbk",
+    "big5",
+    "sjis",
+    "cp932",
+    "ujis",
+    "eucjpms",
+    "euckr",
+    "tis620",
+    "utf8",
+    "utf8mb4",
+    "gb18030",
+    "binary",
+    *WIDE,
+)
 #: Two characters of NEC's and IBM's, one that has two codes, a backslash that is none, and trailing blanks.
 LABELS = "'a','é','日 ','😀','ж','釤','≡','~x\\\\＼','ḿ'"
 BYTES = "x'61',0xC3A9,b'1100010',0xE9"
@@ -92,8 +107,9 @@ def test_labels_are_what_became_of_them_on_the_server(
             cursor.execute(f"INSERT INTO {table} (e, s) VALUES " + ",".join(f"({n + 1}, {1 << n})" for n in range(members)))
             cursor.execute(
                 "SELECT character_set_name FROM information_schema.columns WHERE table_schema = 'd' AND table_name = %s"
-                " AND column_name IN ('e', 's') ORDER BY column_name", (table,),
-            )  # fmt: skip
+                " AND column_name IN ('e', 's') ORDER BY column_name",
+                (table,),
+            )
             charsets = [charset for (charset,) in cursor.fetchall()]
             cursor.execute(f"SELECT HEX(e), HEX(s) FROM {table}")
             expected[table] = [tuple(map(label, row, charsets)) for row in cursor.fetchall()]
@@ -107,6 +123,7 @@ def test_labels_are_what_became_of_them_on_the_server(
     wrong = [(texts[name], found[name], expected[name]) for name in expected if found[name] != expected[name]]
     assert not wrong, wrong[:3]
     assert len(expected) > 30
+
 
 @pytest.mark.every_line
 def test_empty_and_repeated_members_have_the_text_and_number_that_select_gives(server: ThrowawayServer, database: str) -> None:

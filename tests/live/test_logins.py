@@ -60,10 +60,13 @@ def issue(folder: Path, name: str, authority: Certificate | None = None) -> Cert
     now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder(
-            subject_name=subject, issuer_name=authority.name if authority else subject, public_key=key.public_key(),
-            serial_number=next(NEXT), not_valid_before=now - datetime.timedelta(days=1),
+            subject_name=subject,
+            issuer_name=authority.name if authority else subject,
+            public_key=key.public_key(),
+            serial_number=next(NEXT),
+            not_valid_before=now - datetime.timedelta(days=1),
             not_valid_after=now + datetime.timedelta(days=30),
-        )  # fmt: skip
+        )
         .add_extension(x509.BasicConstraints(ca=authority is None, path_length=None), critical=True)
         .sign(authority.key if authority else key, hashes.SHA256())
     )
@@ -124,10 +127,7 @@ ACCOUNTS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def kinds_of(line: Line) -> list[str]:
-    return [
-        kind for kind, specs in ACCOUNTS.items()
-        if line.facts.fits(specs) and ("ed25519" not in kind or line.can("plugins"))
-    ]  # fmt: skip
+    return [kind for kind, specs in ACCOUNTS.items() if line.facts.fits(specs) and ("ed25519" not in kind or line.can("plugins"))]
 
 
 def statements(line: Line, kind: str, name: str, password: str) -> list[str]:
@@ -149,9 +149,10 @@ def statements(line: Line, kind: str, name: str, password: str) -> list[str]:
         return [f"CREATE USER {name}{by}", "SET old_passwords = 1", f"SET PASSWORD FOR {name} = OLD_PASSWORD('{password}')"]
     if plugin == "sha256_password" and line.facts.fits(["mysql<5.7"]):
         return [
-            f"CREATE USER {name} IDENTIFIED WITH sha256_password", "SET old_passwords = 2",
+            f"CREATE USER {name} IDENTIFIED WITH sha256_password",
+            "SET old_passwords = 2",
             f"SET PASSWORD FOR {name} = PASSWORD('{password}')",
-        ]  # fmt: skip
+        ]
     named = plugin.endswith("_password") and line.facts.fits(["mysql>=5.7"])
     return [f"CREATE USER {name} IDENTIFIED {f'WITH {plugin} ' if named else ''}BY '{password}' {required}"]
 
@@ -262,10 +263,12 @@ def test_a_server_that_nothing_proves_gets_a_password_only_where_an_option_says_
     has_key = line.facts.fits(["mysql>=8.0"])  # 5.6 and 5.7 as they are carried have none
     old = {"tls_min_version": "TLSv1"}
     ways: dict[str, dict[str, Any]] = {
-        "plain": {"ssl_mode": "DISABLED"}, "PREFERRED": old, "REQUIRED": {"ssl_mode": "REQUIRED", **old},
+        "plain": {"ssl_mode": "DISABLED"},
+        "PREFERRED": old,
+        "REQUIRED": {"ssl_mode": "REQUIRED", **old},
         "VERIFY_CA": {"ssl_mode": "VERIFY_CA", "ssl_ca": certificates.authority.path, **old},
         "socket": {"unix_socket": str(guarded.socket_path)},
-    }  # fmt: skip
+    }
     options: dict[str, dict[str, Any]] = {"": {}, "any": {"get_server_public_key": True}}
     if has_key:
         options["pinned"] = {"server_public_key": str(guarded.data_dir / "public_key.pem")}

@@ -34,9 +34,13 @@ def test_a_secret_of_partial_documents_and_statements(mysql_server: ThrowawaySer
             connection.commit()
     mask = {rf"{name}\.users": {"doc": Mask.hmac(key="k"), "v": Mask.last(2)}}
     config = canal.InstanceConfig(
-        destination="masks", source=source(mysql_server), start=start, filter=rf"{name}\..*", mask=mask,
+        destination="masks",
+        source=source(mysql_server),
+        start=start,
+        filter=rf"{name}\..*",
+        mask=mask,
         json=form,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
     found: list[object] = []
     updates = []
     with canal.Instance(config) as instance:

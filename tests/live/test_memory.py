@@ -39,8 +39,11 @@ def test_memory_stays_within_the_stores_budget_and_a_fixed_allowance(own_server:
 
     done = subprocess.run(
         [sys.executable, "-m", "tests.programs.memory_child", *arguments],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).resolve().parents[2],
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[2],
+    )
 
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

@@ -20,9 +20,7 @@ SECONDS = 8.0
 @pytest.mark.any_setup
 @pytest.mark.needs("full_image", "plain_files")
 @pytest.mark.timeout(240)
-def test_every_committed_change_comes_once_in_order_and_again_from_the_files(
-    own_server: ThrowawayServer, tmp_path: Path
-) -> None:
+def test_every_committed_change_comes_once_in_order_and_again_from_the_files(own_server: ThrowawayServer, tmp_path: Path) -> None:
     check_load(own_server, tmp_path, SECONDS)
 
 
@@ -40,9 +38,7 @@ def check_load(server: ThrowawayServer, tmp_path: Path, seconds: float) -> None:
     load = Load(server, "load", seed=1)
     load.setup()
     start = end_of_log(server)
-    config = canal.InstanceConfig(
-        destination="load", source=source(server), filter=r"load\..*", meta=canal.FileMeta(tmp_path)
-    )
+    config = canal.InstanceConfig(destination="load", source=source(server), filter=r"load\..*", meta=canal.FileMeta(tmp_path))
     with canal.Instance(config) as instance:
         instance.subscribe()
         with Reader(instance) as reader:

@@ -78,8 +78,11 @@ def test_statements_on_several_tables_and_on_partitions(server: ThrowawayServer,
 
     assert tables_after([change for change in changes if change[2] != "DDL"]) == expected
     assert [sql.split("`")[0].strip() for sql in statements(changes)] == [
-        "ALTER TABLE p TRUNCATE PARTITION p2", "TRUNCATE TABLE a", "CREATE TABLE gone (id INT)", "DROP DATABASE",
-    ]  # fmt: skip
+        "ALTER TABLE p TRUNCATE PARTITION p2",
+        "TRUNCATE TABLE a",
+        "CREATE TABLE gone (id INT)",
+        "DROP DATABASE",
+    ]
 
 
 def test_statements_of_a_session_in_latin1(server: ThrowawayServer, database: str) -> None:

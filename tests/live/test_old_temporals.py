@@ -10,9 +10,7 @@ import canal
 from canal.testing.servers import MariaDBServer, ThrowawayServer
 from tests.support.live import end_of_log, source
 
-COLUMNS = {
-    f"{kind.lower()}_{digits}": f"{kind}({digits})" for kind in ("TIME", "DATETIME", "TIMESTAMP") for digits in range(7)
-}
+COLUMNS = {f"{kind.lower()}_{digits}": f"{kind}({digits})" for kind in ("TIME", "DATETIME", "TIMESTAMP") for digits in range(7)}
 
 
 def random_moment(rng: random.Random, kind: str) -> str | None:

@@ -72,20 +72,25 @@ def gh_ost(server: ThrowawayServer, db: str, writer: Writer) -> None:
         return server.query(sql.replace("DB.", f"`{db}`."))
 
     run("drop /* gh-ost */ table if exists DB.`_t_gho`")
-    run("create /* gh-ost */ table DB.`_t_ghc` (id bigint unsigned auto_increment, last_update timestamp not null DEFAULT"
+    run(
+        "create /* gh-ost */ table DB.`_t_ghc` (id bigint unsigned auto_increment, last_update timestamp not null DEFAULT"
         " CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, hint varchar(64) charset ascii not null, value varchar(4096) charset"
-        " ascii not null, primary key(id), unique key hint_uidx(hint)) auto_increment=256")  # fmt: skip
+        " ascii not null, primary key(id), unique key hint_uidx(hint)) auto_increment=256"
+    )
     run("create /* gh-ost */ table DB.`_t_gho` like DB.`t`")
     run("alter /* gh-ost */ table DB.`_t_gho` ADD COLUMN extra INT NOT NULL DEFAULT 5 AFTER id")
-    run("insert /* gh-ost */ into DB.`_t_ghc` (id, hint, value) values (1, 'state', 'GhostTableMigrated') on duplicate key"
-        " update last_update=NOW(), value=VALUES(value)")  # fmt: skip
+    run(
+        "insert /* gh-ost */ into DB.`_t_ghc` (id, hint, value) values (1, 'state', 'GhostTableMigrated') on duplicate key"
+        " update last_update=NOW(), value=VALUES(value)"
+    )
     for low in range(0, ROWS, 20):
-        run(f"insert /* gh-ost DB.`t` */ ignore into DB.`_t_gho` (`id`, `v`) (select `id`, `v` from DB.`t` force index"
-            f" (`PRIMARY`) where ((`id` > {low}) and (`id` <= {low + 20})) lock in share mode)")  # fmt: skip
+        run(
+            f"insert /* gh-ost DB.`t` */ ignore into DB.`_t_gho` (`id`, `v`) (select `id`, `v` from DB.`t` force index"
+            f" (`PRIMARY`) where ((`id` > {low}) and (`id` <= {low + 20})) lock in share mode)"
+        )
         run(f"replace /* gh-ost DB.`_t_gho` */ into DB.`_t_gho` (`id`, `v`) values ({low + 1}, 0)")
         time.sleep(0.05)
-    run("create /* gh-ost */ table DB.`_t_del` (id int auto_increment primary key) engine=InnoDB"
-        " comment='ghost-cut-over-sentry'")  # fmt: skip
+    run("create /* gh-ost */ table DB.`_t_del` (id int auto_increment primary key) engine=InnoDB comment='ghost-cut-over-sentry'")
     # The server lets the RENAME wait for the tables one by one: a change may come between it and the copy, and be lost.
     with writer.pausing, server.connect(database=db) as connection, connection.cursor() as cursor:
         cursor.execute(f"lock /* gh-ost */ tables `{db}`.`t` write, `{db}`.`_t_del` write")
@@ -113,17 +118,25 @@ def pt_osc(server: ThrowawayServer, db: str, writer: Writer) -> None:
     run("CREATE TABLE DB.`_t_new` (`id` int NOT NULL, `v` int DEFAULT NULL, PRIMARY KEY (`id`)) ENGINE=InnoDB")
     run("ALTER TABLE DB.`_t_new` ADD COLUMN extra INT NOT NULL DEFAULT 5 AFTER id")
     begin = "FOR EACH ROW BEGIN DECLARE CONTINUE HANDLER FOR 1146 begin end; "
-    run(f"CREATE TRIGGER DB.`pt_osc_x_t_del` AFTER DELETE ON DB.`t` {begin}"
-        "DELETE IGNORE FROM DB.`_t_new` WHERE DB.`_t_new`.`id` <=> OLD.`id`; END")  # fmt: skip
-    run(f"CREATE TRIGGER DB.`pt_osc_x_t_upd` AFTER UPDATE ON DB.`t` {begin}"
+    run(
+        f"CREATE TRIGGER DB.`pt_osc_x_t_del` AFTER DELETE ON DB.`t` {begin}"
+        "DELETE IGNORE FROM DB.`_t_new` WHERE DB.`_t_new`.`id` <=> OLD.`id`; END"
+    )
+    run(
+        f"CREATE TRIGGER DB.`pt_osc_x_t_upd` AFTER UPDATE ON DB.`t` {begin}"
         "DELETE IGNORE FROM DB.`_t_new` WHERE !(OLD.`id` <=> NEW.`id`) AND DB.`_t_new`.`id` <=> OLD.`id`; "
-        "REPLACE INTO DB.`_t_new` (`id`, `v`) VALUES (NEW.`id`, NEW.`v`); END")  # fmt: skip
-    run(f"CREATE TRIGGER DB.`pt_osc_x_t_ins` AFTER INSERT ON DB.`t` {begin}"
-        "REPLACE INTO DB.`_t_new` (`id`, `v`) VALUES (NEW.`id`, NEW.`v`); END")  # fmt: skip
+        "REPLACE INTO DB.`_t_new` (`id`, `v`) VALUES (NEW.`id`, NEW.`v`); END"
+    )
+    run(
+        f"CREATE TRIGGER DB.`pt_osc_x_t_ins` AFTER INSERT ON DB.`t` {begin}"
+        "REPLACE INTO DB.`_t_new` (`id`, `v`) VALUES (NEW.`id`, NEW.`v`); END"
+    )
     for low in range(0, len(writer.done) + ROWS, 20):
-        run(f"INSERT LOW_PRIORITY IGNORE INTO DB.`_t_new` (`id`, `v`) SELECT `id`, `v` FROM DB.`t` FORCE INDEX(`PRIMARY`)"
-            f" WHERE ((`id` >= {low})) AND ((`id` <= {low + 20})) LOCK IN SHARE MODE /*pt-online-schema-change 1 copy nibble*/")
-        time.sleep(0.02)  # fmt: skip
+        run(
+            f"INSERT LOW_PRIORITY IGNORE INTO DB.`_t_new` (`id`, `v`) SELECT `id`, `v` FROM DB.`t` FORCE INDEX(`PRIMARY`)"
+            f" WHERE ((`id` >= {low})) AND ((`id` <= {low + 20})) LOCK IN SHARE MODE /*pt-online-schema-change 1 copy nibble*/"
+        )
+        time.sleep(0.02)
     run("ANALYZE TABLE DB.`_t_new` /* pt-online-schema-change */")
     run("RENAME TABLE DB.`t` TO DB.`_t_old`, DB.`_t_new` TO DB.`t`")
     run("DROP TABLE IF EXISTS DB.`_t_old`")

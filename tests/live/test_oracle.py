@@ -25,13 +25,7 @@ from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line
 from tests.support.live import end_of_log, is_since, logs_generated, source
 from tests.support.oracle_cases import CASES, CHARSETS, EVERY, FRACTIONS, TABLES, Case
-from tests.support.oracle_tables import (
-    FAMILIES,
-    Table,
-    available,
-    single,
-    tables_of,
-)
+from tests.support.oracle_tables import FAMILIES, Table, available, single, tables_of
 
 pytestmark = pytest.mark.every_line
 
@@ -39,13 +33,15 @@ FULL_SIZE: Final = os.environ.get("CANAL_SOAK") == "full"
 THOROUGH: Final = FULL_SIZE or os.environ.get("CANAL_TESTS") == "all" or "CANAL_TEST_LINES" in os.environ
 #: Row image, checksum, compression, metadata: all pairs of two settings; every combination in the soak test.
 SETTINGS: Final = [
-    ("FULL", "CRC32", "ON", "FULL"), ("FULL", "NONE", "OFF", "MINIMAL"), ("MINIMAL", "CRC32", "OFF", "MINIMAL"),
-    ("MINIMAL", "NONE", "ON", "FULL"), ("NOBLOB", "CRC32", "OFF", "FULL"), ("NOBLOB", "NONE", "ON", "MINIMAL"),
-]  # fmt: skip
+    ("FULL", "CRC32", "ON", "FULL"),
+    ("FULL", "NONE", "OFF", "MINIMAL"),
+    ("MINIMAL", "CRC32", "OFF", "MINIMAL"),
+    ("MINIMAL", "NONE", "ON", "FULL"),
+    ("NOBLOB", "CRC32", "OFF", "FULL"),
+    ("NOBLOB", "NONE", "ON", "MINIMAL"),
+]
 if FULL_SIZE:
-    SETTINGS = list(
-        itertools.product(("FULL", "MINIMAL", "NOBLOB"), ("CRC32", "NONE"), ("ON", "OFF"), ("FULL", "MINIMAL"))
-    )
+    SETTINGS = list(itertools.product(("FULL", "MINIMAL", "NOBLOB"), ("CRC32", "NONE"), ("ON", "OFF"), ("FULL", "MINIMAL")))
 #: The ability that a server must have for each, and its variable.
 VARIABLES: Final = [
     ("row_image", "SESSION binlog_row_image"),
@@ -59,11 +55,36 @@ VARIABLES: Final = [
 
 #: JDBC codes as canal gives them; of an unsigned number the one that holds all of them (our departure: it does not change).
 CODES: Final = {
-    "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "decimal": 3, "float": 7, "double": 8, "bit": -7,
-    "year": 12, "date": 91, "time": 92, "datetime": 93, "timestamp": 93, "char": 1, "varchar": 12, "tinytext": 2005,
-    "text": 2005, "mediumtext": 2005, "longtext": 2005, "binary": 2004, "varbinary": 2004, "tinyblob": 2004, "blob": 2004,
-    "mediumblob": 2004, "longblob": 2004, "enum": 4, "set": -7, "json": 12,
-}  # fmt: skip
+    "tinyint": -6,
+    "smallint": 5,
+    "mediumint": 4,
+    "int": 4,
+    "bigint": -5,
+    "decimal": 3,
+    "float": 7,
+    "double": 8,
+    "bit": -7,
+    "year": 12,
+    "date": 91,
+    "time": 92,
+    "datetime": 93,
+    "timestamp": 93,
+    "char": 1,
+    "varchar": 12,
+    "tinytext": 2005,
+    "text": 2005,
+    "mediumtext": 2005,
+    "longtext": 2005,
+    "binary": 2004,
+    "varbinary": 2004,
+    "tinyblob": 2004,
+    "blob": 2004,
+    "mediumblob": 2004,
+    "longblob": 2004,
+    "enum": 4,
+    "set": -7,
+    "json": 12,
+}
 WIDER: Final = {"tinyint": 5, "smallint": 4, "mediumint": 4, "int": -5, "bigint": 3}
 
 
@@ -193,8 +214,10 @@ def check_arrow(message: canal.Message) -> None:
     for batch in message.to_arrow():
         held = images[batch.schema.metadata[b"canal.table"].decode()]
         rows, held[: len(batch)] = held[: len(batch)], []
-        absent, exact = ([dict(one or ()) if name == "_exact" else one or () for one in batch.column(name).to_pylist()]
-                         for name in ("_absent", "_exact"))  # fmt: skip
+        absent, exact = (
+            [dict(one or ()) if name == "_exact" else one or () for one in batch.column(name).to_pylist()]
+            for name in ("_absent", "_exact")
+        )
         for name in rows[0].as_dict():
             values = batch.column(name).to_pylist()
             for number, (value, row) in enumerate(zip(values, rows, strict=True)):
@@ -344,13 +367,24 @@ def test_every_type_at_its_limits(module_line: Line, module_server: ThrowawaySer
 
 #: Charsets of two bytes and more, and what their characters begin with.
 LEADS: Final = {
-    "big5": (0xA1, 0xFA), "cp932": (0x81, 0xFD), "euckr": (0x81, 0xFF), "gb2312": (0xA1, 0xF8), "gbk": (0x81, 0xFF),
-    "gb18030": (0x81, 0xFF), "sjis": (0x81, 0xFD), "ujis": (0x8E, 0xFF), "eucjpms": (0x8E, 0xFF),
-}  # fmt: skip
+    "big5": (0xA1, 0xFA),
+    "cp932": (0x81, 0xFD),
+    "euckr": (0x81, 0xFF),
+    "gb2312": (0xA1, 0xF8),
+    "gbk": (0x81, 0xFF),
+    "gb18030": (0x81, 0xFF),
+    "sjis": (0x81, 0xFD),
+    "ujis": (0x8E, 0xFF),
+    "eucjpms": (0x8E, 0xFF),
+}
 WIDE: Final = {
-    "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be",
+    "utf8mb4": "utf-8",
+    "utf8mb3": "utf-8",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
     "ucs2": "utf-16-be",
-}  # fmt: skip
+}
 
 
 def sequences(charset: str) -> list[bytes]:
@@ -440,8 +474,9 @@ def test_addresses_are_what_they_were_at_their_place(module_server: ThrowawaySer
     run("late", create, insert, *change)
     found = read_changes(module_server, module_database, start)["late"]
     assert [(row.after["a"], row.columns.after_columns[1].sql_type) for row in found] == [
-        (bytes(15) + b"\1", 2004), (b"::2".ljust(16, b"\0"), 2004),
-    ]  # fmt: skip
+        (bytes(15) + b"\1", 2004),
+        (b"::2".ljust(16, b"\0"), 2004),
+    ]
 
     config = canal.InstanceConfig(destination="positions", source=source(module_server), start="latest", filter=r".*\.follows")
     values = []
@@ -449,8 +484,12 @@ def test_addresses_are_what_they_were_at_their_place(module_server: ThrowawaySer
         instance.subscribe()
         run("follows", create, insert)
         for message in instance.stream():
-            new = [(row.after["a"], entry.row_change.row_datas[0].after_columns[1].sql_type)
-                   for entry in message.entries for row in entry.rows if row.after is not None]  # fmt: skip
+            new = [
+                (row.after["a"], entry.row_change.row_datas[0].after_columns[1].sql_type)
+                for entry in message.entries
+                for row in entry.rows
+                if row.after is not None
+            ]
             values += new
             if new and len(values) == 1:
                 run("follows", *change)
@@ -569,9 +608,7 @@ def test_timestamps_in_a_zone(module_server: ThrowawayServer, zone: str) -> None
     assert all(moment.tzinfo == ZoneInfo(zone) for _, moment in ours)
 
 
-OLD: Final = [
-    case for case in CASES if case.family in ("time", "datetime", "timestamp") and case.since in (EVERY, FRACTIONS)
-]
+OLD: Final = [case for case in CASES if case.family in ("time", "datetime", "timestamp") and case.since in (EVERY, FRACTIONS)]
 
 
 @pytest.mark.lines("mariadb")  # MySQL makes no such columns since 5.6; those of 5.5 are in the first test

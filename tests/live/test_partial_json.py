@@ -16,15 +16,44 @@ from tests.support.live import end_of_log, source
 
 COLUMNS = "id INT PRIMARY KEY, a JSON, n INT, b JSON, c JSON, note VARCHAR(20)"
 KEYS = [
-    "a", "b", "k1", "key", "$", "_x", "", "a b", 'quo"te', "it's", "back\\slash", "é", "日本", "new\nline", "last", "1", "a.b",
+    "a",
+    "b",
+    "k1",
+    "key",
+    "$",
+    "_x",
+    "",
+    "a b",
+    'quo"te',
+    "it's",
+    "back\\slash",
+    "é",
+    "日本",
+    "new\nline",
+    "last",
+    "1",
+    "a.b",
     "[0]",
-]  # fmt: skip
+]
 SQL_VALUES = [
-    "CAST(1.50 AS DECIMAL(10,2))", "CAST('-123456789012345678901234567890.5' AS DECIMAL(40,2))", "CAST('2020-02-29' AS DATE)",
-    "CAST('-12:34:56.789' AS TIME(3))", "CAST('2020-01-01 01:02:03.4' AS DATETIME(6))", "x'00ff10'", "b'10101'", "1e100", "0.1e0",
-    "18446744073709551615", "-9223372036854775808", "ST_GeomFromText('POINT(1 2)')", "TRUE", "NULL", "1.0", "-0e0",
+    "CAST(1.50 AS DECIMAL(10,2))",
+    "CAST('-123456789012345678901234567890.5' AS DECIMAL(40,2))",
+    "CAST('2020-02-29' AS DATE)",
+    "CAST('-12:34:56.789' AS TIME(3))",
+    "CAST('2020-01-01 01:02:03.4' AS DATETIME(6))",
+    "x'00ff10'",
+    "b'10101'",
+    "1e100",
+    "0.1e0",
+    "18446744073709551615",
+    "-9223372036854775808",
+    "ST_GeomFromText('POINT(1 2)')",
+    "TRUE",
+    "NULL",
+    "1.0",
+    "-0e0",
     "CAST(2019 AS YEAR)",
-]  # fmt: skip
+]
 
 
 def quoted(text: str) -> str:
@@ -37,10 +66,19 @@ def random_value(rng: random.Random, depth: int = 2) -> Any:
         if rng.random() < 0.5:
             return [random_value(rng, depth - 1) for _ in range(rng.randint(0, 3))]
         return {rng.choice(KEYS): random_value(rng, depth - 1) for _ in range(rng.randint(0, 4))}
-    return rng.choice([
-        rng.randint(-(10**6), 10**6), rng.random() * 10 ** rng.randint(-20, 20), None, True, False, "x" * rng.randint(0, 30),
-        rng.choice(KEYS), "é" * rng.randint(0, 300), rng.randint(2**62, 2**64 - 1),
-    ])  # fmt: skip
+    return rng.choice(
+        [
+            rng.randint(-(10**6), 10**6),
+            rng.random() * 10 ** rng.randint(-20, 20),
+            None,
+            True,
+            False,
+            "x" * rng.randint(0, 30),
+            rng.choice(KEYS),
+            "é" * rng.randint(0, 300),
+            rng.randint(2**62, 2**64 - 1),
+        ]
+    )
 
 
 def random_path(rng: random.Random, document: Any) -> str:
@@ -77,9 +115,7 @@ def random_update(rng: random.Random, name: str, document: Any) -> str:
     [(image, compression, "text") for image in ("FULL", "MINIMAL", "NOBLOB") for compression in ("OFF", "ON")]
     + [("FULL", "ON", "objects"), ("MINIMAL", "OFF", "objects")],
 )
-def test_partial_updates_give_what_select_printed(
-    mysql_server: ThrowawayServer, image: str, compression: str, form: str
-) -> None:
+def test_partial_updates_give_what_select_printed(mysql_server: ThrowawayServer, image: str, compression: str, form: str) -> None:
     """With the document before in the image the whole document; else the diffs, which make it of the one before."""
     seed = f"{image} {compression} {form} {os.environ.get('CANAL_SEED', '')}"
     rng = random.Random(seed)
@@ -94,9 +130,16 @@ def test_partial_updates_give_what_select_printed(
             f"binlog_transaction_compression = {compression}, sql_mode = ''"
         )
         for number in range(4):
-            values = [quoted(json.dumps(random_value(rng, 3) if rng.random() < 0.2 else
-                                        {key: random_value(rng, 3) for key in KEYS[: rng.randint(3, 18)]}))
-                      for _ in "abc"]  # fmt: skip
+            values = [
+                quoted(
+                    json.dumps(
+                        random_value(rng, 3)
+                        if rng.random() < 0.2
+                        else {key: random_value(rng, 3) for key in KEYS[: rng.randint(3, 18)]}
+                    )
+                )
+                for _ in "abc"
+            ]
             cursor.execute(f"INSERT INTO {schema}.docs VALUES ({number}, {values[0]}, 1, {values[1]}, {values[2]}, '')")
         connection.commit()
 

@@ -109,17 +109,25 @@ class Copied:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_processes_that_take_turns_lose_and_double_nothing(
-    mariadb_server: ThrowawayServer, postgresql_server: PostgreSQLServer, zookeeper_server: ZooKeeperServer,
-    zookeeper_root: str, tmp_path: Path,
-) -> None:  # fmt: skip
+    mariadb_server: ThrowawayServer,
+    postgresql_server: PostgreSQLServer,
+    zookeeper_server: ZooKeeperServer,
+    zookeeper_root: str,
+    tmp_path: Path,
+) -> None:
     """The owner is killed three times; then it is paused within a commit while another process takes over and writes."""
     schema = f"turns_{os.getpid()}"
     mariadb_server.query(f"CREATE DATABASE {schema}")
     copied = Copied(mariadb_server, postgresql_server, schema)
     options = {
-        "schema": schema, "port": mariadb_server.port, "user": mariadb_server.user, "password": mariadb_server.password,
-        "hosts": zookeeper_server.hosts, "root": zookeeper_root, "target": postgresql_server.conninfo,
-    }  # fmt: skip
+        "schema": schema,
+        "port": mariadb_server.port,
+        "user": mariadb_server.user,
+        "password": mariadb_server.password,
+        "hosts": zookeeper_server.hosts,
+        "root": zookeeper_root,
+        "target": postgresql_server.conninfo,
+    }
     with contextlib.ExitStack() as stack:
 
         def start(number: int) -> Process:

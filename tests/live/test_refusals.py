@@ -28,16 +28,21 @@ def test_columns_that_no_source_tells_remedy_is_grant_or_filter(mariadb_server: 
             server.query(sql)
         start = end_of_log(server)
         for sql in (
-            "INSERT INTO shop.t VALUES (4000000001)", "INSERT INTO shop.u VALUES (2)", "CREATE USER r IDENTIFIED BY 'pw'",
+            "INSERT INTO shop.t VALUES (4000000001)",
+            "INSERT INTO shop.u VALUES (2)",
+            "CREATE USER r IDENTIFIED BY 'pw'",
             "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO r",
-        ):  # fmt: skip
+        ):
             server.query(sql)
 
         def read(last: int, **options: Any) -> list[int]:
             config = canal.InstanceConfig(
-                destination="x", source=source(server, user="r", password="pw"), start=start,
-                alarm=lambda destination, text: None, **options,
-            )  # fmt: skip
+                destination="x",
+                source=source(server, user="r", password="pw"),
+                start=start,
+                alarm=lambda destination, text: None,
+                **options,
+            )
             found: list[int] = []
             with canal.Instance(config) as instance:
                 instance.subscribe()

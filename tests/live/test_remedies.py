@@ -207,8 +207,11 @@ def host_unknown(server: ThrowawayServer) -> None:
             cursor.execute(f"RENAME USER '{user}'@'{host}' TO '{user}'@'10.9.{len(host)}.9'")
         cursor.execute("FLUSH PRIVILEGES")
         remedy = fails(reader)
-        cursor.execute(statement(remedy, r"CREATE USER 'u'@'…' IDENTIFIED BY '…'").replace("'u'@'u'", "u@'127.0.0.1'")
-                       .replace("'…'", "'old'"))  # fmt: skip
+        cursor.execute(
+            statement(remedy, r"CREATE USER 'u'@'…' IDENTIFIED BY '…'")
+            .replace("'u'@'u'", "u@'127.0.0.1'")
+            .replace("'…'", "'old'")
+        )
         cursor.execute(statement(fails(reader), r"GRANT .*'%'").replace("%", "127.0.0.1"))
         reader.connect().close()
         cursor.execute("DROP USER u@'127.0.0.1'")
@@ -224,10 +227,23 @@ def host_cache(server: ThrowawayServer) -> None:
 
 
 STEPS: list[Callable[[ThrowawayServer], None]] = [
-    privilege_missing, account_locked, password_expired, refused, too_many_connections, offline_mode, tls_demanded, unreachable,
-    statement_format, limited_connections, account_blocked, plugin_not_loaded, no_password, clear_text, old_tls,
+    privilege_missing,
+    account_locked,
+    password_expired,
+    refused,
+    too_many_connections,
+    offline_mode,
+    tls_demanded,
+    unreachable,
+    statement_format,
+    limited_connections,
+    account_blocked,
+    plugin_not_loaded,
+    no_password,
+    clear_text,
+    old_tls,
     host_unknown,
-]  # fmt: skip
+]
 
 
 @pytest.mark.daily_on("mariadb")

@@ -27,19 +27,34 @@ SIZES = ("TINYINT", "SMALLINT", "MEDIUMINT", "INT", "BIGINT")
 TYPES: dict[str, tuple[str, str]] = {
     **{name: (f"-{1 << bits - 1}", "7") for name, bits in zip(SIZES, (8, 16, 24, 32, 64))},
     **{f"{name} UNSIGNED": (f"{(1 << bits) - 1}", "7") for name, bits in zip(SIZES, (8, 16, 24, 32, 64))},
-    "DECIMAL(9,2) UNSIGNED": ("9999999.99", "0.01"), "DECIMAL(30,10)": ("-1.5", "1e19"),
-    "FLOAT": ("-1.5", "0.25"), "FLOAT UNSIGNED": ("1.5", "0"), "DOUBLE": ("-1e300", "0"), "DOUBLE UNSIGNED": ("1e300", "0"),
-    "YEAR": ("2020", "1901"), "BIT(9)": ("b'101010101'", "b'1'"), "DATE": ("'2026-02-03'", "'1000-01-01'"),
-    "TIME": ("'-01:02:03'", "'00:00:00'"), "DATETIME": ("'2026-02-03 04:05:06'", "'1000-01-01 00:00:00'"),
+    "DECIMAL(9,2) UNSIGNED": ("9999999.99", "0.01"),
+    "DECIMAL(30,10)": ("-1.5", "1e19"),
+    "FLOAT": ("-1.5", "0.25"),
+    "FLOAT UNSIGNED": ("1.5", "0"),
+    "DOUBLE": ("-1e300", "0"),
+    "DOUBLE UNSIGNED": ("1e300", "0"),
+    "YEAR": ("2020", "1901"),
+    "BIT(9)": ("b'101010101'", "b'1'"),
+    "DATE": ("'2026-02-03'", "'1000-01-01'"),
+    "TIME": ("'-01:02:03'", "'00:00:00'"),
+    "DATETIME": ("'2026-02-03 04:05:06'", "'1000-01-01 00:00:00'"),
     "TIMESTAMP NULL": ("'2026-02-03 04:05:06'", "'1971-01-01 00:00:01'"),
-    "CHAR(5) CHARACTER SET latin1": ("'é'", "''"), "VARCHAR(300) CHARACTER SET cp1251": ("'ж'", "'a'"),
-    "TEXT CHARACTER SET utf8mb4": ("'😀'", "'a'"), "VARCHAR(9) CHARACTER SET utf16": ("'ü'", "'a'"),
-    "VARCHAR(20) CHARACTER SET sjis": ("'ソ'", "'a'"), "BINARY(4)": ("'ab'", "'abcd'"), "VARBINARY(9)": ("x'ff00'", "'a'"),
-    "BLOB": ("x'ff00'", "'a'"), "POINT": ("ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('POINT(-1 0)')"),
-    "ENUM('a','ü') CHARACTER SET latin1": ("'ü'", "'a'"), "SET('ж','ы') CHARACTER SET cp1251": ("'ж,ы'", "''"),
-    "ENUM('a{','ö') CHARACTER SET utf16": ("'ö'", "'a{'"), "ENUM('É','x') CHARACTER SET swe7": ("'É'", "'x'"),
-    "SET('あ','b') CHARACTER SET ujis": ("'あ,b'", "'b'"), "ENUM('ß','é') CHARACTER SET utf8": ("'ß'", "'é'"),
-}  # fmt: skip
+    "CHAR(5) CHARACTER SET latin1": ("'é'", "''"),
+    "VARCHAR(300) CHARACTER SET cp1251": ("'ж'", "'a'"),
+    "TEXT CHARACTER SET utf8mb4": ("'😀'", "'a'"),
+    "VARCHAR(9) CHARACTER SET utf16": ("'ü'", "'a'"),
+    "VARCHAR(20) CHARACTER SET sjis": ("'ソ'", "'a'"),
+    "BINARY(4)": ("'ab'", "'abcd'"),
+    "VARBINARY(9)": ("x'ff00'", "'a'"),
+    "BLOB": ("x'ff00'", "'a'"),
+    "POINT": ("ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('POINT(-1 0)')"),
+    "ENUM('a','ü') CHARACTER SET latin1": ("'ü'", "'a'"),
+    "SET('ж','ы') CHARACTER SET cp1251": ("'ж,ы'", "''"),
+    "ENUM('a{','ö') CHARACTER SET utf16": ("'ö'", "'a{'"),
+    "ENUM('É','x') CHARACTER SET swe7": ("'É'", "'x'"),
+    "SET('あ','b') CHARACTER SET ujis": ("'あ,b'", "'b'"),
+    "ENUM('ß','é') CHARACTER SET utf8": ("'ß'", "'é'"),
+}
 
 
 def types_of(line: Line) -> dict[str, tuple[str, str]]:
@@ -100,9 +115,7 @@ def test_tables_of_random_types_have_the_values_signs_and_charsets_that_the_serv
         columns = tables[f"t{number}"] = {f"c{i}": kind for i, kind in enumerate(types)}
         body = ", ".join(f"{name} {kind}" for name, kind in columns.items())
         statements.append(f"CREATE TABLE d.t{number} ({body}) ENGINE=MyISAM")
-        statements += [
-            f"INSERT INTO d.t{number} VALUES ({', '.join(literals[kind][n] for kind in types)})" for n in (0, 1)
-        ]
+        statements += [f"INSERT INTO d.t{number} VALUES ({', '.join(literals[kind][n] for kind in types)})" for n in (0, 1)]
 
     with Watch(own_server, "d\\..*") as watch:
         watch.run(*statements)
@@ -159,7 +172,7 @@ def test_columns_of_functional_keys_are_not_among_those_of_rows(
     statements = FUNCTIONAL.format(d="d").strip().splitlines()
     history = canal.FileHistory(tmp_path)
     entries = []
-    for some in ([statements] if not late else [statements[:4], statements[4:9], statements[9:]]):
+    for some in [statements] if not late else [statements[:4], statements[4:9], statements[9:]]:
         options: dict[str, Any] = {"schema_history": history, "meta": canal.FileMeta(tmp_path)}
         with Watch(own_server, "d\\..*", **options) as watch:
             if not late:
@@ -193,8 +206,11 @@ def test_columns_of_functional_keys_are_not_among_those_of_rows(
 
 
 RULES: dict[str, Callable[[int], Any]] = {
-    "v": lambda a: a * 2, "s": lambda a: a * 3, "w": lambda b: f"w{b}", "x": lambda b: b + 1,
-}  # fmt: skip
+    "v": lambda a: a * 2,
+    "s": lambda a: a * 3,
+    "w": lambda b: f"w{b}",
+    "x": lambda b: b + 1,
+}
 
 
 @pytest.mark.every_line
@@ -279,14 +295,23 @@ def test_the_end_of_a_temporary_table_is_not_the_end_of_one_that_is_called_so(ow
     run(own_server, "CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, a INT)", "CREATE TABLE d.u (id INT)")
     with Watch(own_server, "d\\..*") as watch:
         watch.run(
-            "USE d", "CREATE TEMPORARY TABLE t (x TEXT)", "INSERT INTO t VALUES ('x')", "ALTER TABLE t ADD y INT", "TRUNCATE t",
-            "ALTER TABLE t RENAME TO u", "DROP TABLE u", "CREATE TEMPORARY TABLE t LIKE u",
-            "DROP TEMPORARY TABLE IF EXISTS t, none", "CREATE TEMPORARY TABLE t SELECT 1 AS b", "INSERT INTO d.u VALUES (1)",
-        )  # fmt: skip
+            "USE d",
+            "CREATE TEMPORARY TABLE t (x TEXT)",
+            "INSERT INTO t VALUES ('x')",
+            "ALTER TABLE t ADD y INT",
+            "TRUNCATE t",
+            "ALTER TABLE t RENAME TO u",
+            "DROP TABLE u",
+            "CREATE TEMPORARY TABLE t LIKE u",
+            "DROP TEMPORARY TABLE IF EXISTS t, none",
+            "CREATE TEMPORARY TABLE t SELECT 1 AS b",
+            "INSERT INTO d.u VALUES (1)",
+        )
         # The session is over: what it left is dropped, at some time soon.
         with own_server.connect() as connection, connection.cursor() as cursor:
-            while cursor.execute("SELECT 1 FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command = 'Sleep'"
-                                 " AND db = 'd'"):
+            while cursor.execute(
+                "SELECT 1 FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND command = 'Sleep' AND db = 'd'"
+            ):
                 cursor.fetchall()
         watch.run("INSERT INTO d.t VALUES (1, 2)", "INSERT INTO d.u VALUES (2)", "DROP TABLE d.u")
         entries = watch.read()
@@ -296,8 +321,10 @@ def test_the_end_of_a_temporary_table_is_not_the_end_of_one_that_is_called_so(ow
     assert [entry.event_type.name for entry in ends] == ["QUERY"] * (len(ends) - 1) + ["ERASE"]
     assert all(entry.statement.temporary for entry in ends[:-1])
     assert [row for row in rows_of(entries) if row[1] == "INSERT"] == [
-        ("u", "INSERT", None, (1,)), ("t", "INSERT", None, (1, 2)), ("u", "INSERT", None, (2,)),
-    ]  # fmt: skip
+        ("u", "INSERT", None, (1,)),
+        ("t", "INSERT", None, (1, 2)),
+        ("u", "INSERT", None, (2,)),
+    ]
 
 
 @pytest.mark.every_line
@@ -311,12 +338,14 @@ def test_a_timestamp_that_does_not_say_whether_it_may_be_null_is_known_after_a_r
     with line.server(*metadata, *explicit) as server:
         server.query("CREATE DATABASE d")
         statements = [
-            "CREATE TABLE d.t (id INT PRIMARY KEY, a TIMESTAMP)", "INSERT INTO d.t VALUES (1, '2026-01-01 00:00:00')",
+            "CREATE TABLE d.t (id INT PRIMARY KEY, a TIMESTAMP)",
+            "INSERT INTO d.t VALUES (1, '2026-01-01 00:00:00')",
             "ALTER TABLE d.t ADD b TIMESTAMP DEFAULT '2020-01-01 00:00:00', ADD c INT",
             "INSERT INTO d.t VALUES (2, '2026-01-01 00:00:00', '2026-01-01 00:00:00', 5)",
             "ALTER TABLE d.t DROP c, ADD e INT FIRST",
-            "INSERT INTO d.t VALUES (6, 3, '2026-01-01 00:00:00', '2026-01-01 00:00:00')", "ALTER TABLE d.t DROP a",
-        ]  # fmt: skip
+            "INSERT INTO d.t VALUES (6, 3, '2026-01-01 00:00:00', '2026-01-01 00:00:00')",
+            "ALTER TABLE d.t DROP a",
+        ]
         found = []
         for some in ((), statements[:2], statements[2:]):
             with Watch(server, "d\\..*", schema_history=canal.FileHistory(tmp_path), meta=canal.FileMeta(tmp_path)) as watch:
@@ -380,17 +409,20 @@ def test_a_virtual_column_of_the_auto_increment_one_is_absent(own_server: Throwa
     """MariaDB logs what the column would be if the number of a new row were 0."""
     own_server.query(f"SET GLOBAL binlog_row_metadata = {metadata}")
     run(
-        own_server, "CREATE DATABASE d CHARACTER SET utf8mb4",
+        own_server,
+        "CREATE DATABASE d CHARACTER SET utf8mb4",
         "CREATE TABLE d.known (id INT AUTO_INCREMENT PRIMARY KEY, a INT, v VARCHAR(9) AS (CONCAT('N', id)), y INT AS (a + 1))",
-    )  # fmt: skip
+    )
     with Watch(own_server, "d\\..*") as watch:
         watch.run(
             "INSERT INTO d.known (a) VALUES (1)",
             "CREATE TABLE d.made (id INT AUTO_INCREMENT UNIQUE, a INT, v VARCHAR(9) AS (CONCAT('N', id)), w INT AS (LENGTH(v)),"
             " y INT AS (a + 1))",
-            "INSERT INTO d.made (a) VALUES (1)", "ALTER TABLE d.known ADD z INT AS (id + 1)",
-            "INSERT INTO d.known (a) VALUES (2)", "COMMIT",
-        )  # fmt: skip
+            "INSERT INTO d.made (a) VALUES (1)",
+            "ALTER TABLE d.known ADD z INT AS (id + 1)",
+            "INSERT INTO d.known (a) VALUES (2)",
+            "COMMIT",
+        )
         rows = [row.after.as_dict() for entry in watch.read() for row in entry.rows]
 
     absent = [{name for name, value in row.items() if value is canal.ABSENT} for row in rows]

@@ -176,9 +176,7 @@ class Loaded:
 
 
 @pytest.fixture(scope="module")
-def loaded(
-    pair: Servers, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Loaded]:
+def loaded(pair: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     with made_database(pair) as database:
         start, full_start = (end_of_log(server) for server in pair)
         along: list[tuple[Any, ...]] = []
@@ -235,9 +233,7 @@ def test_a_start_in_the_past_gives_the_names_of_then(loaded: Loaded) -> None:
     assert loaded.past == loaded.full
 
 
-def test_a_start_in_the_past_without_a_history_is_an_error_that_names_both_places(
-    pair: Servers, database: str
-) -> None:
+def test_a_start_in_the_past_without_a_history_is_an_error_that_names_both_places(pair: Servers, database: str) -> None:
     run(pair[:1], database, FIRST[:4])
     start = end_of_log(pair[0])
     run(pair[:1], database, ["UPDATE {d}.old SET x = 5", "INSERT INTO {d}.t VALUES (9, 'a', 'b')", FIRST[5]])
@@ -252,9 +248,7 @@ def test_a_start_in_the_past_without_a_history_is_an_error_that_names_both_place
     assert [(row[1], row[3]["x"]) for row in found] == [("old", 5)]
 
 
-def test_a_filter_that_takes_in_more_tables_knows_them(
-    pair: Servers, database: str, tmp_path: Path
-) -> None:
+def test_a_filter_that_takes_in_more_tables_knows_them(pair: Servers, database: str, tmp_path: Path) -> None:
     """T94: the tables that were left out before have been followed all the same."""
     run(pair[:1], database, FIRST[:3])
     options: dict[str, Any] = {"meta": canal.FileMeta(tmp_path), "start": end_of_log(pair[0]), "alarm": fail}
@@ -430,8 +424,10 @@ def test_a_reader_that_is_killed_again_and_again_gives_the_rows_that_the_server_
     with made_load(server, seed) as load:
         forker = subprocess.Popen(
             [sys.executable, "-m", "tests.programs.ddl_child", str(tmp_path), of(load), start.to_text(), json.dumps(options)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert forker.stdin is not None
         assert forker.stdout is not None
         done = threading.Event()

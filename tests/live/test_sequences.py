@@ -16,8 +16,10 @@ def test_rows_of_sequences_are_delivered_on_demand_only(line: Line, metadata: st
     statements = (
         "CREATE SEQUENCE shop.numbers CACHE 2",
         "CREATE TABLE shop.t (id BIGINT PRIMARY KEY DEFAULT NEXTVAL(shop.numbers), a INT)",
-        "INSERT INTO shop.t (a) VALUES (1), (2), (3)", "DO SETVAL(shop.numbers, 100)", "INSERT INTO shop.t (a) VALUES (4)",
-    )  # fmt: skip
+        "INSERT INTO shop.t (a) VALUES (1), (2), (3)",
+        "DO SETVAL(shop.numbers, 100)",
+        "INSERT INTO shop.t (a) VALUES (4)",
+    )
     with line.server(f"--binlog-row-metadata={metadata}") as server:
         server.query("CREATE DATABASE shop")
         server.query("CREATE SEQUENCE shop.earlier CACHE 2")

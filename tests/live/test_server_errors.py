@@ -217,9 +217,11 @@ def test_a_dump_that_is_killed_again_and_again_is_told_once(noisy: ThrowawayServ
     """T24"""
     told: list[str] = []
     config = canal.InstanceConfig(
-        destination="x", source=source(noisy, server_id=78), alarm=lambda name, text: told.append(text),
+        destination="x",
+        source=source(noisy, server_id=78),
+        alarm=lambda name, text: told.append(text),
         reconnect_backoff=(0.02, 10.0),  # a dump of less than 20 s is a short one
-    )  # fmt: skip
+    )
     enough = threading.Event()
 
     def killing() -> None:

@@ -32,12 +32,15 @@ def test_a_source_that_instances_share_is_read_by_each(server: ThrowawayServer, 
     instances = [
         canal.Instance(
             canal.InstanceConfig(
-                destination=name, source=shared, filter=rf"{database}\..*", reconnect_backoff=(0.05, 0.1),
+                destination=name,
+                source=shared,
+                filter=rf"{database}\..*",
+                reconnect_backoff=(0.05, 0.1),
                 alarm=lambda destination, text: alarms.append(text),
             )
         )
         for name in ("a", "b", "c")
-    ]  # fmt: skip
+    ]
     try:
         for instance in instances:
             instance.start()
@@ -64,9 +67,7 @@ def test_a_server_id_that_was_given_is_refused_to_a_second_reader(server: Throwa
     alarms: list[str] = []
     options: dict[str, Any] = {"source": shared, "filter": rf"{database}\..*", "reconnect_backoff": (0.05, 0.1)}
     first, second = (
-        canal.Instance(
-            canal.InstanceConfig(destination=name, **options, alarm=lambda destination, text: alarms.append(text))
-        )
+        canal.Instance(canal.InstanceConfig(destination=name, **options, alarm=lambda destination, text: alarms.append(text)))
         for name in ("a", "b")
     )
     with first, second:

@@ -52,9 +52,14 @@ class Written:
         """The rows that come within a moment, or so many, and until there is such an alarm; and the alarms."""
         alarms: list[str] = []
         config = canal.InstanceConfig(
-            destination="start", source=options.pop("source", None) or source(self.server), start=start, filter=r"s\.t",
-            alarm=lambda destination, text: alarms.append(text), reconnect_backoff=(0.02, 0.1), **options,
-        )  # fmt: skip
+            destination="start",
+            source=options.pop("source", None) or source(self.server),
+            start=start,
+            filter=r"s\.t",
+            alarm=lambda destination, text: alarms.append(text),
+            reconnect_backoff=(0.02, 0.1),
+            **options,
+        )
         found: list[int] = []
         with canal.Instance(config) as instance:
             instance.subscribe()

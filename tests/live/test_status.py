@@ -70,9 +70,11 @@ def test_an_idle_server_has_no_lag_however_long_it_is_idle(server: ThrowawayServ
 def test_a_killed_server_is_one_alarm_and_one_more_when_it_is_back(own_server: ThrowawayServer) -> None:
     alarms: list[Any] = []
     config = canal.InstanceConfig(
-        destination="down", source=source(own_server, connect_timeout=5.0, heartbeat_interval=2.0),
-        reconnect_backoff=(0.05, 0.2), alarm=lambda destination, text: alarms.append(text),
-    )  # fmt: skip
+        destination="down",
+        source=source(own_server, connect_timeout=5.0, heartbeat_interval=2.0),
+        reconnect_backoff=(0.05, 0.2),
+        alarm=lambda destination, text: alarms.append(text),
+    )
     with canal.Instance(config) as instance:
         instance.subscribe()
         wait_until(instance, lambda status: status.lag.seconds == 0.0)

@@ -78,14 +78,26 @@ def is_wanted(line: str, usual: bool) -> bool:
 
 
 def steps() -> Iterator[Any]:
-    chains = (("mysql-5.5", "mysql-5.6", "mysql-5.7", "mysql-8.0.12", "mysql-8.0", "mysql-9.7"),
-              ("mariadb-10.1", "mariadb-10.2", "mariadb-10.5", "mariadb-10.11", "mariadb-11.4", "mariadb-11.8"))  # fmt: skip
+    chains = (
+        ("mysql-5.5", "mysql-5.6", "mysql-5.7", "mysql-8.0.12", "mysql-8.0", "mysql-9.7"),
+        ("mariadb-10.1", "mariadb-10.2", "mariadb-10.5", "mariadb-10.11", "mariadb-11.4", "mariadb-11.8"),
+    )
     pairs = [pair for chain in chains for pair in zip(chain, chain[1:])]
-    pairs += [("mysql-5.7", "mysql-8.0"), ("mysql-5.5", "mariadb-10.1"), ("mysql-5.6", "mariadb-10.1"),
-              ("mysql-5.6", "mariadb-10.2"), ("mysql-5.7", "mariadb-10.2"), ("mysql-5.7", "mariadb-10.11"),
-              ("mysql-5.7", "mariadb-11.8")]  # fmt: skip
-    usual = ("mysql-5.5-to-mysql-5.6", "mysql-5.7-to-mysql-8.0-without-gtids", "mysql-5.7-to-mariadb-10.11",
-             "mariadb-10.2-to-mariadb-10.5")  # fmt: skip
+    pairs += [
+        ("mysql-5.7", "mysql-8.0"),
+        ("mysql-5.5", "mariadb-10.1"),
+        ("mysql-5.6", "mariadb-10.1"),
+        ("mysql-5.6", "mariadb-10.2"),
+        ("mysql-5.7", "mariadb-10.2"),
+        ("mysql-5.7", "mariadb-10.11"),
+        ("mysql-5.7", "mariadb-11.8"),
+    ]
+    usual = (
+        "mysql-5.5-to-mysql-5.6",
+        "mysql-5.7-to-mysql-8.0-without-gtids",
+        "mysql-5.7-to-mariadb-10.11",
+        "mariadb-10.2-to-mariadb-10.5",
+    )
     for old, new in pairs:
         for gtid in (True, False) if BY_NAME[old].can("gtid") and old.startswith("mysql") else (True,):
             one = Step(Line(BY_NAME[old]), Line(BY_NAME[new]), gtid)
@@ -99,9 +111,14 @@ class Following:
     def __init__(self, folder: Path, first: ThrowawayServer, second: ThrowawayServer | None = None) -> None:
         self.alarms: list[str] = []
         config = canal.InstanceConfig(
-            destination="step", source=_source(first), standby=None if second is None else _source(second), filter=r"d\..*",
-            meta=canal.FileMeta(folder), heartbeat=NEVER, alarm=lambda destination, text: self.alarms.append(text),
-        )  # fmt: skip
+            destination="step",
+            source=_source(first),
+            standby=None if second is None else _source(second),
+            filter=r"d\..*",
+            meta=canal.FileMeta(folder),
+            heartbeat=NEVER,
+            alarm=lambda destination, text: self.alarms.append(text),
+        )
         self.instance = canal.Instance(config)
 
     def __enter__(self) -> Following:
@@ -143,10 +160,11 @@ def write(step: Step, server: ThrowawayServer, round: int) -> None:
         f"UPDATE t{round} SET tx = 'other', d = '2001-02-03 04:05:06' WHERE id > 2",
         f"UPDATE t{round} SET ts = '2020-01-01 00:00:00', t = '-01:02:03'",
         f"DELETE FROM t{round} WHERE id = 2",
-        "CREATE TABLE gone (id INT)", "DROP TABLE gone",
+        "CREATE TABLE gone (id INT)",
+        "DROP TABLE gone",
         f"ALTER TABLE t{round} DROP COLUMN v, CHANGE n renamed DECIMAL(20,5), ADD COLUMN front INT FIRST",
         f"UPDATE t{round} SET front = id",
-    ]  # fmt: skip
+    ]
     if step.both_can("fractional"):
         statements += [f"CREATE TABLE f{round} ({FRACTIONS})", f"INSERT INTO f{round} VALUES (1, {FRACTION})"]
     if step.both_can("json") and step.old.kind == step.new.kind:
@@ -154,11 +172,14 @@ def write(step: Step, server: ThrowawayServer, round: int) -> None:
     if not step.gtid:
         statements += [f"CREATE TABLE s{round} SELECT id, d FROM t{round}"]
     statements += [
-        "BEGIN", f"INSERT INTO t{round} (id) VALUES (100), (101)", f"DELETE FROM t{round} WHERE id = 101", "COMMIT",
+        "BEGIN",
+        f"INSERT INTO t{round} (id) VALUES (100), (101)",
+        f"DELETE FROM t{round} WHERE id = 101",
+        "COMMIT",
         f"INSERT INTO kept (id, a) VALUES ({10 * round}, 1)",
         f"ALTER TABLE kept ADD COLUMN c{round} INT FIRST",
         f"INSERT INTO kept (c{round}, id, a) VALUES (5, {10 * round + 1}, 2)",
-    ]  # fmt: skip
+    ]
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00', sql_mode = ''")
         cursor.execute("USE d")

@@ -51,9 +51,8 @@ class Reader:
         deadline = time.monotonic() + 60
         while len(self.seen) < until and time.monotonic() < deadline:
             config = canal.InstanceConfig(
-                destination="xa", source=source(self.server), start=self.start, meta=self.meta,
-                filter=r"x\..*", **self.options,
-            )  # fmt: skip
+                destination="xa", source=source(self.server), start=self.start, meta=self.meta, filter=r"x\..*", **self.options
+            )
             with canal.Instance(config) as instance:
                 instance.subscribe()
                 batches = 0
@@ -99,8 +98,14 @@ def test_xa_across_sessions_binlogs_and_restarts(line: Line, own_server: Throwaw
     stepwise = Reader(server, "earliest")
     one, two = session(server), session(server)
     do(one, "INSERT INTO x.t VALUES (1, 'plain')")
-    do(one, "XA START 'a','branch',9", "INSERT INTO x.t VALUES (2, 'a'), (3, 'a')", "INSERT INTO x.t VALUES (4, 'a')",
-       "XA END 'a','branch',9", "XA PREPARE 'a','branch',9")  # fmt: skip
+    do(
+        one,
+        "XA START 'a','branch',9",
+        "INSERT INTO x.t VALUES (2, 'a'), (3, 'a')",
+        "INSERT INTO x.t VALUES (4, 'a')",
+        "XA END 'a','branch',9",
+        "XA PREPARE 'a','branch',9",
+    )
     leave(server, one)
     do(two, "FLUSH BINARY LOGS", "INSERT INTO x.t VALUES (5, 'plain')")
     late = Reader(server, "latest")  # begins between PREPARE and COMMIT
@@ -201,30 +206,45 @@ def test_a_restart_at_any_entry_gives_exactly_the_rest(own_server: ThrowawayServ
     """XA decided in another order and binlog, savepoints, mixed engines and large transactions, read in small pieces."""
     server = own_server
     make_tables(server)
-    server.query("SET GLOBAL transaction_isolation='READ-COMMITTED'" if server.kind == "mysql" else
-                 "SET GLOBAL tx_isolation='READ-COMMITTED'")  # fmt: skip
+    server.query(
+        "SET GLOBAL transaction_isolation='READ-COMMITTED'"
+        if server.kind == "mysql"
+        else "SET GLOBAL tx_isolation='READ-COMMITTED'"
+    )
     start = end_of_log(server)
     one = session(server, "x")
     do(one, "INSERT INTO t VALUES (1, 'x'), (2, 'x')")
     for name, values in (("a", "(10, ''), (11, '')"), ("b", "(20, '')"), ("gone", "(30, '')")):
         other = session(server, "x")
-        do(other, f"XA START '{name}'", f"INSERT INTO t VALUES {values}", "SAVEPOINT s",
-           f"INSERT INTO t VALUES (-{values[1:3]}, 'undone')", "ROLLBACK TO s",
-           f"UPDATE t SET note = 'y' WHERE id = {values[1:3]}",
-           f"XA END '{name}'", f"XA PREPARE '{name}'")  # fmt: skip
+        do(
+            other,
+            f"XA START '{name}'",
+            f"INSERT INTO t VALUES {values}",
+            "SAVEPOINT s",
+            f"INSERT INTO t VALUES (-{values[1:3]}, 'undone')",
+            "ROLLBACK TO s",
+            f"UPDATE t SET note = 'y' WHERE id = {values[1:3]}",
+            f"XA END '{name}'",
+            f"XA PREPARE '{name}'",
+        )
         leave(server, other)
     do(one, "FLUSH BINARY LOGS", "BEGIN", "INSERT INTO t VALUES (3, '')", "SAVEPOINT s", "INSERT INTO t VALUES (4, 'undone')")
     if server.kind == "mariadb":  # MySQL refuses it with GTIDs on
         do(one, "INSERT INTO m VALUES (4)")
     do(one, "ROLLBACK TO s", "INSERT INTO t VALUES (5, '')", "COMMIT", "XA COMMIT 'b'", "XA ROLLBACK 'gone'")
-    do(one, "XA START 'large'", *(f"INSERT INTO t VALUES ({n}, ''), ({n + 1}, '')" for n in range(100, 116, 2)), "XA END 'large'",
-       "XA COMMIT 'large' ONE PHASE", "XA COMMIT 'a'", "INSERT INTO t VALUES (6, 'end')")  # fmt: skip
+    do(
+        one,
+        "XA START 'large'",
+        *(f"INSERT INTO t VALUES ({n}, ''), ({n + 1}, '')" for n in range(100, 116, 2)),
+        "XA END 'large'",
+        "XA COMMIT 'large' ONE PHASE",
+        "XA COMMIT 'a'",
+        "INSERT INTO t VALUES (6, 'end')",
+    )
     leave(server, one)
 
     def read(start: canal.Position) -> list[canal.Entry]:
-        config = canal.InstanceConfig(
-            destination="xa", source=source(server), start=start, filter=r"x\..*", store_entries=16
-        )
+        config = canal.InstanceConfig(destination="xa", source=source(server), start=start, filter=r"x\..*", store_entries=16)
         entries: list[canal.Entry] = []
         with canal.Instance(config) as instance:
             instance.subscribe()
@@ -238,10 +258,19 @@ def test_a_restart_at_any_entry_gives_exactly_the_rest(own_server: ThrowawayServ
     def told(entry: canal.Entry) -> tuple[Any, ...]:
         header, position = entry.header, entry.position
         return (
-            header.gtid, header.journal, header.offset, header.ordinal, entry.event_type.name, entry.row_change.sql,
+            header.gtid,
+            header.journal,
+            header.offset,
+            header.ordinal,
+            entry.event_type.name,
+            entry.row_change.sql,
             [(change.before and tuple(change.before), tuple(change.after)) for change in entry.rows],
-            position.journal, position.offset, position.row, position.gtid, position.xa,
-        )  # fmt: skip
+            position.journal,
+            position.offset,
+            position.row,
+            position.gtid,
+            position.xa,
+        )
 
     entries = read(start)
     changes = [entry for entry in entries if entry.entry_type.name == "ROWDATA"]

@@ -43,9 +43,11 @@ def test_a_cursor_is_on_the_disk_before_it_takes_the_place_of_the_last_one_and_t
         meta.update_cursor(1, HERE)
 
         assert steps == [
-            ("sync", "meta.dat.tmp"), ("rename", "meta.dat.bak.tmp to meta.dat.bak"), ("rename", "meta.dat.tmp to meta.dat"),
+            ("sync", "meta.dat.tmp"),
+            ("rename", "meta.dat.bak.tmp to meta.dat.bak"),
+            ("rename", "meta.dat.tmp to meta.dat"),
             ("sync", "example"),
-        ]  # fmt: skip
+        ]
 
 
 # Acks of several clients at once.

@@ -39,9 +39,13 @@ def test_canal_can_read_the_file(folder: Path) -> None:
     (client,) = document["clientDatas"]
     assert client["clientIdentity"] == {"clientId": 1, "destination": "example", "filter": "shop\\..*"}
     assert client["cursor"]["postion"] == {
-        "gtid": f"{UUID}:1-6", "included": False, "journalName": "bin.000002", "position": 4, "serverId": 0,
+        "gtid": f"{UUID}:1-6",
+        "included": False,
+        "journalName": "bin.000002",
+        "position": 4,
+        "serverId": 0,
         "timestamp": 0,
-    }  # fmt: skip
+    }
     assert sorted(path.name for path in folder.iterdir()) == ["lock", "meta.dat", "meta.dat.bak"]
 
 
@@ -501,8 +505,7 @@ def _in_the_way(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("obstacle", "seconds"),
-    [(_full, -1.0), (_full, math.inf), (_read_only, -1.0), (_in_the_way, -1.0), (_in_the_way, math.inf)],
+    ("obstacle", "seconds"), [(_full, -1.0), (_full, math.inf), (_read_only, -1.0), (_in_the_way, -1.0), (_in_the_way, math.inf)]
 )
 def test_an_ack_that_cannot_be_written_is_refused_and_works_when_there_is_room(
     obstacle: Callable[[Path], AbstractContextManager[None]], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,9 +21,10 @@ Make = Callable[[], MetaManager]
 
 
 IN_ZOOKEEPER = {
-    "zookeeper": ZooKeeperMeta, "zookeeper mixed": MixedMeta,
+    "zookeeper": ZooKeeperMeta,
+    "zookeeper mixed": MixedMeta,
     "zookeeper by interval": lambda config: PeriodMixedMeta(config, 3600.0),
-}  # fmt: skip
+}
 
 
 def _params() -> list[object]:

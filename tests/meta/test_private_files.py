@@ -112,9 +112,7 @@ def test_files_are_their_users_alone(tmp_path: Path, keep: Callable[[Path], Any]
     assert {path: oct(mode) for path, (is_folder, mode) in modes.items() if mode != (0o700 if is_folder else 0o600)} == {}
 
 
-@pytest.mark.parametrize(
-    ("keep", "name"), [(keep_cursor, "meta.dat"), (keep_cursor, "lock"), (keep_schema, "schema.db")]
-)  # fmt: skip
+@pytest.mark.parametrize(("keep", "name"), [(keep_cursor, "meta.dat"), (keep_cursor, "lock"), (keep_schema, "schema.db")])
 def test_files_of_before_become_their_users_alone(tmp_path: Path, keep: Callable[[Path], None], name: str) -> None:
     keep(tmp_path)
     path = tmp_path / "d" / name
@@ -131,10 +129,15 @@ def test_files_of_before_become_their_users_alone(tmp_path: Path, keep: Callable
 @pytest.mark.parametrize(
     ("keep", "name"),
     [
-        (keep_cursor, "meta.dat"), (keep_cursor, "meta.dat.tmp"), (keep_cursor, "lock"), (keep_cursor, "."),
-        (keep_schema, "schema.db"), (keep_position, "parse.dat"), (keep_position, "parse.dat.tmp"),
+        (keep_cursor, "meta.dat"),
+        (keep_cursor, "meta.dat.tmp"),
+        (keep_cursor, "lock"),
+        (keep_cursor, "."),
+        (keep_schema, "schema.db"),
+        (keep_position, "parse.dat"),
+        (keep_position, "parse.dat.tmp"),
     ],
-)  # fmt: skip
+)
 def test_nothing_is_written_or_read_behind_a_symbolic_link(tmp_path: Path, keep: Callable[[Path], None], name: str) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")

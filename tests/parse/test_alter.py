@@ -42,23 +42,42 @@ def keys(state: TableState) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("ADD d INT", "a b c d"), ("ADD d INT FIRST", "d a b c"), ("ADD COLUMN d INT AFTER a", "a d b c"),
-        ("ADD (d INT, e INT)", "a b c d e"), ("ADD d INT FIRST, ADD e INT AFTER d", "d e a b c"), ("DROP b", "a c"),
-        ("DROP COLUMN b, ADD b INT", "a c b"), ("MODIFY c BIGINT FIRST", "c a b"), ("CHANGE b x INT AFTER c", "a c x"),
-        ("RENAME COLUMN b TO x", "a x c"), ("CHANGE a b INT, CHANGE b a INT", "b a c"),
+        ("ADD d INT", "a b c d"),
+        ("ADD d INT FIRST", "d a b c"),
+        ("ADD COLUMN d INT AFTER a", "a d b c"),
+        ("ADD (d INT, e INT)", "a b c d e"),
+        ("ADD d INT FIRST, ADD e INT AFTER d", "d e a b c"),
+        ("DROP b", "a c"),
+        ("DROP COLUMN b, ADD b INT", "a c b"),
+        ("MODIFY c BIGINT FIRST", "c a b"),
+        ("CHANGE b x INT AFTER c", "a c x"),
+        ("RENAME COLUMN b TO x", "a x c"),
+        ("CHANGE a b INT, CHANGE b a INT", "b a c"),
         ("ENGINE=InnoDB, COMMENT='DROP b'", "a b c"),
-        ("ALTER b SET DEFAULT 5", "a b c"), ("ADD KEY (b)", "a b c"), ("RENAME TO e.u", "a b c"), ("ORDER BY b, c", "a b c"),
+        ("ALTER b SET DEFAULT 5", "a b c"),
+        ("ADD KEY (b)", "a b c"),
+        ("RENAME TO e.u", "a b c"),
+        ("ORDER BY b, c", "a b c"),
     ],
-)  # fmt: skip
+)
 def test_the_order_of_the_columns(dialect: Dialect, text: str, expected: str) -> None:
     assert names(after(table("a INT, b INT, c INT", dialect), text, dialect)) == expected
 
 
 @DIALECTS
 @pytest.mark.parametrize(
-    "text", ["DROP x", "MODIFY x INT", "ADD d INT AFTER x", "ADD a INT", "DROP a, DROP b, DROP c", "ADD d WHATEVER", "ADD d INT,",
-             "WHATEVER"],
-)  # fmt: skip
+    "text",
+    [
+        "DROP x",
+        "MODIFY x INT",
+        "ADD d INT AFTER x",
+        "ADD a INT",
+        "DROP a, DROP b, DROP c",
+        "ADD d WHATEVER",
+        "ADD d INT,",
+        "WHATEVER",
+    ],
+)
 def test_what_the_server_would_refuse_or_nobody_understands_is_no_guess(dialect: Dialect, text: str) -> None:
     with pytest.raises(NotUnderstoodError):
         after(table("a INT, b INT, c INT", dialect), text, dialect)
@@ -67,11 +86,16 @@ def test_what_the_server_would_refuse_or_nobody_understands_is_no_guess(dialect:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("ADD PRIMARY KEY (a), ADD UNIQUE u (b)", ["PRIMARY(a)", "u(b)", "k(c)"]), ("ADD UNIQUE (b)", ["b(b)", "k(c)"]),
-        ("DROP KEY k", []), ("DROP c", []), ("RENAME KEY k TO q", ["q(c)"]), ("CHANGE c x INT", ["k(x)"]),
-        ("ADD KEY l (c, a), DROP INDEX k", ["l(c,a)"]), ("ALTER INDEX k INVISIBLE", ["k(c)"]),
+        ("ADD PRIMARY KEY (a), ADD UNIQUE u (b)", ["PRIMARY(a)", "u(b)", "k(c)"]),
+        ("ADD UNIQUE (b)", ["b(b)", "k(c)"]),
+        ("DROP KEY k", []),
+        ("DROP c", []),
+        ("RENAME KEY k TO q", ["q(c)"]),
+        ("CHANGE c x INT", ["k(x)"]),
+        ("ADD KEY l (c, a), DROP INDEX k", ["l(c,a)"]),
+        ("ALTER INDEX k INVISIBLE", ["k(c)"]),
     ],
-)  # fmt: skip
+)
 def test_the_keys(text: str, expected: list[str]) -> None:
     assert keys(after(table("a INT NOT NULL, b INT NOT NULL, c INT, KEY k (c)"), text)) == expected
 
@@ -88,8 +112,10 @@ def test_a_conversion_takes_the_columns_with_it_and_a_default_does_not() -> None
     assert after(state, "DEFAULT CHARSET utf8mb4").charset == "utf8mb4"
     converted = after(state, "CONVERT TO CHARACTER SET utf8mb4")
     assert [(column.charset, column.column_type) for column in converted.shown] == [
-        ("utf8mb4", "varchar(9)"), ("utf8mb4", "mediumtext"), (None, "varbinary(9)"),
-    ]  # fmt: skip
+        ("utf8mb4", "varchar(9)"),
+        ("utf8mb4", "mediumtext"),
+        (None, "varbinary(9)"),
+    ]
 
 
 def test_clauses_that_change_no_column_are_told_from_those_that_make_the_table_anew() -> None:
@@ -126,8 +152,12 @@ def test_any_row_of_alters_gives_the_columns_that_a_list_of_names_has(
     for verb, one, other in steps:
         mine, its = f"n{one}", f"n{other}"
         where = "FIRST" if other is None else f"AFTER {its}"
-        text = {"add": f"ADD {mine} INT {where}", "drop": f"DROP {mine}", "move": f"MODIFY {mine} INT {where}",
-                "rename": f"RENAME COLUMN {mine} TO {its}"}[verb]  # fmt: skip
+        text = {
+            "add": f"ADD {mine} INT {where}",
+            "drop": f"DROP {mine}",
+            "move": f"MODIFY {mine} INT {where}",
+            "rename": f"RENAME COLUMN {mine} TO {its}",
+        }[verb]
         others = [name for name in expected if name != mine]
         fits = (mine in expected) is (verb != "add")
         if verb in ("add", "move"):

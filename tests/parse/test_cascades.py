@@ -20,24 +20,32 @@ DELETES = [ForeignKey(CHILD, PARENT, "CASCADE", "")]
     ("sql", "keys"),
     [
         ("CREATE TABLE child (a INT, FOREIGN KEY (a) REFERENCES parent (id) ON DELETE CASCADE)", DELETES),
-        ("create table if not exists `s`.`child`(a int,constraint `x` foreign key k(a) references `parent`(id)on delete cascade)",
-         DELETES),
-        ("ALTER TABLE child ADD x INT, ADD CONSTRAINT FOREIGN KEY (a) REFERENCES s.parent (id) MATCH FULL ON DELETE CASCADE",
-         DELETES),
-        ("CREATE TABLE child (a INT, FOREIGN KEY (a) REFERENCES o.p (id) ON UPDATE SET NULL ON DELETE NO ACTION, b INT)",
-         [ForeignKey(CHILD, ("o", "p"), "NO ACTION", "SET NULL")]),
-        ("CREATE TABLE o.child (a INT, FOREIGN KEY (a) REFERENCES p (id) ON UPDATE CASCADE)",
-         [ForeignKey(("o", "child"), ("o", "p"), "", "CASCADE")]),
+        (
+            "create table if not exists `s`.`child`(a int,constraint `x` foreign key k(a) "
+            "references `parent`(id)on delete cascade)",
+            DELETES,
+        ),
+        (
+            "ALTER TABLE child ADD x INT, ADD CONSTRAINT FOREIGN KEY (a) REFERENCES s.parent (id) MATCH FULL ON DELETE CASCADE",
+            DELETES,
+        ),
+        (
+            "CREATE TABLE child (a INT, FOREIGN KEY (a) REFERENCES o.p (id) ON UPDATE SET NULL ON DELETE NO ACTION, b INT)",
+            [ForeignKey(CHILD, ("o", "p"), "NO ACTION", "SET NULL")],
+        ),
+        (
+            "CREATE TABLE o.child (a INT, FOREIGN KEY (a) REFERENCES p (id) ON UPDATE CASCADE)",
+            [ForeignKey(("o", "child"), ("o", "p"), "", "CASCADE")],
+        ),
         ("CREATE TABLE child (a INT, /*!50000 FOREIGN KEY (a) REFERENCES parent (id) ON DELETE CASCADE */)", DELETES),
         ("CREATE TABLE child (a INT, FOREIGN KEY (a) REFERENCES parent (id) ON DELETE RESTRICT ON UPDATE SET DEFAULT)", []),
         ("CREATE TABLE child (a INT COMMENT 'FOREIGN KEY (a) REFERENCES parent (id) ON DELETE CASCADE')", []),
         ("CREATE TABLE child (`references` INT, b INT)", []),
         ("CREATE TRIGGER t AFTER INSERT ON child FOR EACH ROW CREATE TABLE child (FOREIGN KEY (a) REFERENCES p (id))", []),
         ("CREATE TABLE child (a INT, FOREIGN KEY (a) REFERENCES", []),
-        ("USE s; DROP TABLE x; CREATE TABLE child (FOREIGN KEY (a) REFERENCES parent (a) ON DELETE CASCADE);",
-         DELETES),
+        ("USE s; DROP TABLE x; CREATE TABLE child (FOREIGN KEY (a) REFERENCES parent (a) ON DELETE CASCADE);", DELETES),
     ],
-)  # fmt: skip
+)
 def test_the_keys_of_a_text(sql: str, keys: list[ForeignKey]) -> None:
     assert keys_in(sql, "s") == keys
 
@@ -95,9 +103,11 @@ def test_files_tell_keys_by_their_statements_and_by_schema(tmp_path: Path) -> No
     given = {"s.other": "a INT, FOREIGN KEY (a) REFERENCES parent (id) ON UPDATE SET NULL"}
     alarms: list[str] = []
     config = canal.InstanceConfig(
-        destination="files", source=canal.LocalBinlogSource(tmp_path, schema=given), start="earliest",
+        destination="files",
+        source=canal.LocalBinlogSource(tmp_path, schema=given),
+        start="earliest",
         alarm=lambda destination, text: alarms.append(text),
-    )  # fmt: skip
+    )
     with canal.Instance(config) as instance:
         instance.subscribe()
         assert [entry.event_type.name for message in instance.stream() for entry in message.entries] == ["CREATE"]

@@ -108,7 +108,7 @@ CASES = [
     ("a int", "create or replace table t like nope", "?"),
     ("a int", "frobnicate everything", "?"),
     ("a int", "alter database d upgrade data directory name", "a int"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("before", "sql", "after"), CASES, ids=[case[1][:200] for case in CASES])
@@ -149,11 +149,18 @@ def test_names_of_tables_are_compared_as_the_server_does() -> None:
 def test_without_the_setting_names_that_differ_in_case_are_one_table_or_two() -> None:
     """Whatever the statement was: then the columns of neither are known."""
     for sql in (
-        "alter table Orders add b int first", "drop table ORDERS", "drop table D.Orders",
-        "create table Orders (x int)", "create or replace table Orders (x int)", "create table if not exists Orders (x int)",
-        "rename table x to Orders", "rename table Orders to x", "create index i on Orders (a)", "drop database D",
+        "alter table Orders add b int first",
+        "drop table ORDERS",
+        "drop table D.Orders",
+        "create table Orders (x int)",
+        "create or replace table Orders (x int)",
+        "create table if not exists Orders (x int)",
+        "rename table x to Orders",
+        "rename table Orders to x",
+        "create index i on Orders (a)",
+        "drop database D",
         "alter table Orders no such clause",
-    ):  # fmt: skip
+    ):
         made = catalog("create table orders (a int)", "create table x (y int)", lower_case_table_names=None)
         made.apply(sql, D, flavor="mariadb")
 
@@ -229,9 +236,11 @@ def test_a_charset_that_is_not_known_is_left_to_the_table_map_or_makes_doubtful(
 
     assert made.apply("create table t (a text)", "unknown", version=(5, 7)).doubtful == (("unknown", "t"),)
     for sql in (
-        "create table t (a varchar(20000))", "create table t (a text(200))", "create table t (e enum('ä'))",
+        "create table t (a varchar(20000))",
+        "create table t (a text(200))",
+        "create table t (e enum('ä'))",
         "create table t (e enum('[]'))",
-    ):  # fmt: skip
+    ):
         assert made.apply(sql, "unknown").doubtful == (("unknown", "t"),), sql
     assert made.apply("create table u (a text charset latin1, b int)", "unknown").doubtful == ()
     assert made.apply("create table t (a varchar(20) unique, b text, e enum('a b','c'), c int)", "unknown").doubtful == ()
@@ -342,8 +351,7 @@ def test_rows_of_versioned_and_hashed_tables_have_columns_that_are_not_shown() -
     made.apply("alter table t add c int", D, flavor="mariadb", version=(11, 8))
 
     assert text(made) == (
-        "a int(11)!*, b text, c int(11), row_start timestamp(6)!-, row_end timestamp(6)!*-, "
-        "DB_ROW_HASH_1 bigint(20) unsigned!-"
+        "a int(11)!*, b text, c int(11), row_start timestamp(6)!-, row_end timestamp(6)!*-, DB_ROW_HASH_1 bigint(20) unsigned!-"
     )
 
     made.apply("alter table t drop system versioning, drop index b", D, flavor="mariadb", version=(11, 8))
@@ -381,11 +389,17 @@ def test_which_keys_are_by_a_hash_depends_on_the_engine_and_outlives_what_leaves
     made = catalog()
     options: dict[str, Any] = {"flavor": "mariadb", "version": (10, 5)}
     for sql, hidden in (
-        ("create table t (a varchar(1001) charset latin1, unique (a)) engine=MyISAM", 1), ("alter table t add b int", 1),
-        ("alter table t engine=InnoDB", 0), ("alter table t add unique k (b) using hash", 1), ("alter table t disable keys", 1),
-        ("alter table t rename to t2, drop column if exists x", 1), ("rename table t2 to t", 1), ("alter table t force", 0),
-        ("create unique index c using hash on t (b)", 1), ("alter table t drop constraint if exists c", 0),
-    ):  # fmt: skip
+        ("create table t (a varchar(1001) charset latin1, unique (a)) engine=MyISAM", 1),
+        ("alter table t add b int", 1),
+        ("alter table t engine=InnoDB", 0),
+        ("alter table t add unique k (b) using hash", 1),
+        ("alter table t disable keys", 1),
+        ("alter table t rename to t2, drop column if exists x", 1),
+        ("rename table t2 to t", 1),
+        ("alter table t force", 0),
+        ("create unique index c using hash on t (b)", 1),
+        ("alter table t drop constraint if exists c", 0),
+    ):
         assert not made.apply(sql, D, **options).doubtful, sql
         state = made.get(D, "t") or made.get(D, "t2")
         assert state is not None
@@ -430,10 +444,15 @@ def test_what_is_gone_leaves_nothing_in_a_catalog(lower_case_table_names: int | 
     sizes = []
     for number in range(20):
         for sql in (
-            f"create database d{number}", f"create table d{number}.t (a int)", f"create table t{number} like d{number}.t",
-            f"create table u{number} select 1", f"drop table u{number}, t{number}", f"drop database d{number}",
-            f"create temporary table x{number} (a int)", f"drop temporary table x{number}",
-        ):  # fmt: skip
+            f"create database d{number}",
+            f"create table d{number}.t (a int)",
+            f"create table t{number} like d{number}.t",
+            f"create table u{number} select 1",
+            f"drop table u{number}, t{number}",
+            f"drop database d{number}",
+            f"create temporary table x{number} (a int)",
+            f"drop temporary table x{number}",
+        ):
             made.apply(sql, D, session=number)
         sizes.append([len(value) for value in vars(made).values() if isinstance(value, (dict, set))])
 
@@ -531,12 +550,16 @@ def logged(sql: str, status: bytes, *, version: str = "8.4.0", flavor: str = "my
 @pytest.mark.parametrize(
     ("flavor", "version", "status", "nullable"),
     [
-        ("mysql", "5.5.28-log", "", False), ("mysql", "5.7.9", "", None), ("mysql", "8.4.0", "1001", True),
-        ("mysql", "8.4.0", "1000", False), ("mariadb", "10.5.9-MariaDB", "0000000000", None),
+        ("mysql", "5.5.28-log", "", False),
+        ("mysql", "5.7.9", "", None),
+        ("mysql", "8.4.0", "1001", True),
+        ("mysql", "8.4.0", "1000", False),
+        ("mariadb", "10.5.9-MariaDB", "0000000000", None),
         ("mariadb", "10.5.23-MariaDB", "0000000001", True),
-        ("mariadb", "10.11.19-MariaDB", "0000000001", True), ("mariadb", "10.11.19-MariaDB", "0000000000", False),
+        ("mariadb", "10.11.19-MariaDB", "0000000001", True),
+        ("mariadb", "10.11.19-MariaDB", "0000000000", False),
     ],
-)  # fmt: skip
+)
 def test_a_bare_timestamp_is_what_its_event_and_its_server_make_it(
     flavor: str, version: str, status: str, nullable: bool | None
 ) -> None:
@@ -571,9 +594,7 @@ def test_a_database_with_a_charset_that_is_not_told_makes_its_texts_doubtful(sta
 
 # -- any text ----------------------------------------------------------------------------------------------------------
 
-STATEMENTS = [
-    line for line in (Path(__file__).parents[1] / "live/ddl.sql").read_text().splitlines() if line and "{" not in line
-]
+STATEMENTS = [line for line in (Path(__file__).parents[1] / "live/ddl.sql").read_text().splitlines() if line and "{" not in line]
 WORDS = sorted({word for line in STATEMENTS for word in line.replace("(", " ( ").replace(",", " , ").split()})
 
 

@@ -11,16 +11,44 @@ from canal.rows.charsets import charset_of, codec_of
 from canal.testing.servers import ThrowawayServer
 
 SINGLE = [
-    "armscii8", "ascii", "cp1250", "cp1251", "cp1256", "cp1257", "cp850", "cp852", "cp866", "dec8", "geostd8",
-    "greek", "hebrew", "hp8", "keybcs2", "koi8r", "koi8u", "latin1", "latin2", "latin5", "latin7", "macce",
-    "macroman", "swe7", "tis620",
-]  # fmt: skip
+    "armscii8",
+    "ascii",
+    "cp1250",
+    "cp1251",
+    "cp1256",
+    "cp1257",
+    "cp850",
+    "cp852",
+    "cp866",
+    "dec8",
+    "geostd8",
+    "greek",
+    "hebrew",
+    "hp8",
+    "keybcs2",
+    "koi8r",
+    "koi8u",
+    "latin1",
+    "latin2",
+    "latin5",
+    "latin7",
+    "macce",
+    "macroman",
+    "swe7",
+    "tis620",
+]
 #: First bytes of two-byte characters.
 DOUBLE = {
-    "big5": range(0xA1, 0xFA), "cp932": [*range(0x81, 0xA0), *range(0xE0, 0xFD)], "euckr": range(0x81, 0xFE),
-    "gb2312": range(0xA1, 0xF8), "gbk": range(0x81, 0xFF), "gb18030": range(0x81, 0xFF),
-    "sjis": [*range(0x81, 0xA0), *range(0xE0, 0xFD)], "ujis": range(0xA1, 0xFF), "eucjpms": range(0xA1, 0xFF),
-}  # fmt: skip
+    "big5": range(0xA1, 0xFA),
+    "cp932": [*range(0x81, 0xA0), *range(0xE0, 0xFD)],
+    "euckr": range(0x81, 0xFE),
+    "gb2312": range(0xA1, 0xF8),
+    "gbk": range(0x81, 0xFF),
+    "gb18030": range(0x81, 0xFF),
+    "sjis": [*range(0x81, 0xA0), *range(0xE0, 0xFD)],
+    "ujis": range(0xA1, 0xFF),
+    "eucjpms": range(0xA1, 0xFF),
+}
 UNICODE = {"utf8mb4": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "ucs2": "utf-16-be"}
 
 
@@ -54,10 +82,22 @@ def test_text_is_decoded_as_the_server_does_it(data: bytes, charset: str, text: 
 
 @pytest.mark.parametrize(
     ("data", "charset"),
-    [(b"\xff", "utf8mb4"), (b"\xd8\x3d\xde\x42", "ucs2"), (b"abc", "ucs2"), (b"\xad", "eucjpms"), (b"\x8f\xf5", "ujis"),
-     (b"a\xa1\x41\xa1\xfe", "big5"), (b"\xa2\x40", "big5"), (b"\xa2\xcc", "big5"), (b"\xb1\x81\x40\xa0", "cp932"),
-     (b"\xff\xa1", "ujis"), (b"\xdb", "tis620"), (b"\x80", "ascii"), (b"\x8a", "cp1256")],
-)  # fmt: skip
+    [
+        (b"\xff", "utf8mb4"),
+        (b"\xd8\x3d\xde\x42", "ucs2"),
+        (b"abc", "ucs2"),
+        (b"\xad", "eucjpms"),
+        (b"\x8f\xf5", "ujis"),
+        (b"a\xa1\x41\xa1\xfe", "big5"),
+        (b"\xa2\x40", "big5"),
+        (b"\xa2\xcc", "big5"),
+        (b"\xb1\x81\x40\xa0", "cp932"),
+        (b"\xff\xa1", "ujis"),
+        (b"\xdb", "tis620"),
+        (b"\x80", "ascii"),
+        (b"\x8a", "cp1256"),
+    ],
+)
 def test_bytes_that_are_no_text_are_refused(data: bytes, charset: str) -> None:
     assert decoded(data, charset) is None
 

@@ -153,8 +153,19 @@ def asking(*questions: bytes, **options: Any) -> Iterator[tuple[MySQLSource, lis
     def serve(listener: socket.socket) -> None:
         sock, _ = listener.accept()
         with sock:
-            sock.sendall(packet(0, b"\x0a8.4.0\0" + bytes(4) + b"saltsalt\0\xff" + (b"\xff" if tls else b"\xf7") + b"\x2d\2\0"
-                                + b"\xff\xdf\x15" + bytes(10) + b"saltsaltsalt\0mysql_native_password\0"))  # fmt: skip
+            sock.sendall(
+                packet(
+                    0,
+                    b"\x0a8.4.0\0"
+                    + bytes(4)
+                    + b"saltsalt\0\xff"
+                    + (b"\xff" if tls else b"\xf7")
+                    + b"\x2d\2\0"
+                    + b"\xff\xdf\x15"
+                    + bytes(10)
+                    + b"saltsaltsalt\0mysql_native_password\0",
+                )
+            )
             for question in questions:
                 received.append(sock.recv(4096))
                 if not received[-1]:
@@ -515,9 +526,7 @@ def test_purged_logs_are_a_lost_position(own_server: ThrowawayServer) -> None:
         own_server.query("CREATE TABLE IF NOT EXISTS old.t (id INT)")
         own_server.query("INSERT INTO old.t VALUES (1)")
         own_server.query("FLUSH BINARY LOGS")
-    behind = (
-        Position(gtid=f"{own_server.query('SELECT @@server_uuid')[0][0]}:1") if own_server.kind == "mysql" else None
-    )
+    behind = Position(gtid=f"{own_server.query('SELECT @@server_uuid')[0][0]}:1") if own_server.kind == "mysql" else None
     purge_all_but_last(own_server)
 
     with connected(own_server) as connection:

@@ -180,8 +180,13 @@ def test_mariadb_may_take_a_second_for_a_rotation_and_is_asked_for_the_former_lo
 
 @pytest.mark.parametrize(
     ("now", "listed", "is_lost"),
-    [(f"{BEGUN + 10}-1", "1-100", False), (f"{BEGUN + 99}-1", "1-100", True),
-     ("", "1-100", False), ("", "", True), ("", "1-101", True)],
+    [
+        (f"{BEGUN + 10}-1", "1-100", False),
+        (f"{BEGUN + 99}-1", "1-100", True),
+        ("", "1-100", False),
+        ("", "", True),
+        ("", "1-101", True),
+    ],
 )
 def test_a_dump_by_gtid_set_has_no_times_of_creation(now: str, listed: str, *, is_lost: bool) -> None:
     """MySQL leaves them out of all logs where it leaves out the first transaction."""

@@ -76,9 +76,15 @@ def test_a_reset_while_away_and_then_more_than_before(form: str, flavor: str, gt
 def test_a_reset_while_two_clients_are_away(form: str, flavor: str, gtid: bool, on_lost: str) -> None:
     two = ((None, 0), (2, 0))
     check(
-        Setup(form, flavor, gtid, clients=2), ("write", 0, 5, 1), read(batch=1, plans=two), RESET, ("write", 0, 2, 1),
-        read(on_lost=on_lost, meanwhile=meanwhile(WRITE)), WRITE, read(),
-    )  # fmt: skip
+        Setup(form, flavor, gtid, clients=2),
+        ("write", 0, 5, 1),
+        read(batch=1, plans=two),
+        RESET,
+        ("write", 0, 2, 1),
+        read(on_lost=on_lost, meanwhile=meanwhile(WRITE)),
+        WRITE,
+        read(),
+    )
 
 
 @pytest.mark.parametrize("on_lost", ON_LOST)
@@ -106,9 +112,13 @@ def test_a_reset_and_a_start_of_the_server_while_its_log_is_read(
     """The old log ends without a word, and the new second one begins as one does behind a start."""
     anew = ((1, RESET), (0, WRITE), (0, (start, 0)), (0, WRITE))
     check(
-        Setup(form, flavor, gtid, clients=2), ("write", 0, 9, 1), read(plans=((None, 0), (0, 0))),
-        read(plans=((0, 0),), on_lost=on_lost, meanwhile=anew, chunk=3), WRITE, read(on_lost=on_lost),
-    )  # fmt: skip
+        Setup(form, flavor, gtid, clients=2),
+        ("write", 0, 9, 1),
+        read(plans=((None, 0), (0, 0))),
+        read(plans=((0, 0),), on_lost=on_lost, meanwhile=anew, chunk=3),
+        WRITE,
+        read(on_lost=on_lost),
+    )
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])
@@ -121,9 +131,15 @@ def test_a_file_that_is_gone_behind_a_reader_that_goes_on_at_the_latest() -> Non
     """The history was made from it, and is begun anew."""
     gone = ((-1, ("remove", 2)), (-1, WRITE), (4, ("restart", 0)), (1, ("cut tail", 3, 1)))
     check(
-        Setup("follow", "mysql", gtid=False, has_index=True), read(meanwhile=meanwhile(("rotate", 0))), ("restart", 0), WRITE,
-        ("rotate", 0), read(), ("restart", 0), read(on_lost="latest", meanwhile=gone),
-    )  # fmt: skip
+        Setup("follow", "mysql", gtid=False, has_index=True),
+        read(meanwhile=meanwhile(("rotate", 0))),
+        ("restart", 0),
+        WRITE,
+        ("rotate", 0),
+        read(),
+        ("restart", 0),
+        read(on_lost="latest", meanwhile=gone),
+    )
 
 
 @pytest.mark.parametrize(("flavor", "gtid"), SERVERS)
@@ -140,9 +156,14 @@ def test_a_reset_that_only_one_of_two_clients_at_one_place_can_prove(form: str, 
     """The other one's cursor does not say when its journal was begun, and the new log has an event's end there too."""
     gtids, aged = meanwhile(("gtids", 0, True), RESET), ("age", 0, "plain")
     check(
-        Setup(form, "mysql", gtid=False, clients=2), read(meanwhile=gtids), read(meanwhile=((1, ("write", 0, count, 2)),)), aged,
-        RESET, ("write", 0, count, 2), read(),
-    )  # fmt: skip
+        Setup(form, "mysql", gtid=False, clients=2),
+        read(meanwhile=gtids),
+        read(meanwhile=((1, ("write", 0, count, 2)),)),
+        aged,
+        RESET,
+        ("write", 0, count, 2),
+        read(),
+    )
 
 
 @pytest.mark.parametrize("start", [(), (("restart", 0),)])
@@ -166,10 +187,15 @@ def test_a_cursor_of_canal_s_does_not_compare_with_one_of_another_server(form: s
     """It names no server; by numbers it would be ahead, and what is between would be lost."""
     other = ((1, ("write", 1, 2, 1)), (-1, ("ddl", 0)))
     check(
-        Setup(form, "mariadb", servers=2, clients=2), read(meanwhile=((0, ("rotate", 1)),)), WRITE,
-        read(batch=1, plans=((None, 0), (2, 0)), meanwhile=other), read(1), ("age", 1, "canal's BEGIN"), ("write", 1, 1, 1),
+        Setup(form, "mariadb", servers=2, clients=2),
+        read(meanwhile=((0, ("rotate", 1)),)),
+        WRITE,
+        read(batch=1, plans=((None, 0), (2, 0)), meanwhile=other),
         read(1),
-    )  # fmt: skip
+        ("age", 1, "canal's BEGIN"),
+        ("write", 1, 1, 1),
+        read(1),
+    )
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])
@@ -211,9 +237,22 @@ def test_a_switch_and_back(form: str, flavor: str, gtid: bool) -> None:
     """The journals of the two have the same names, and other transactions at the same offsets."""
     copy: Step = ("copy", 1, 100)
     check(
-        Setup(form, flavor, gtid, servers=2), ("write", 0, 2, 1), ("rotate", 1), copy, ("rotate", 1), read(), ("write", 0, 4, 1),
-        copy, read(1), WRITE, copy, read(1, plans=((0, 0),)), read(), WRITE, read(),
-    )  # fmt: skip
+        Setup(form, flavor, gtid, servers=2),
+        ("write", 0, 2, 1),
+        ("rotate", 1),
+        copy,
+        ("rotate", 1),
+        read(),
+        ("write", 0, 4, 1),
+        copy,
+        read(1),
+        WRITE,
+        copy,
+        read(1, plans=((0, 0),)),
+        read(),
+        WRITE,
+        read(),
+    )
 
 
 @pytest.mark.parametrize("form", ["files", "follow"])
@@ -248,9 +287,12 @@ def test_a_first_cursor_whose_stream_began_slowly(form: str) -> None:
 def test_a_faster_client_at_another_server() -> None:
     """Its cursor has GTIDs that the present position lacks: neither includes the other."""
     check(
-        Setup("direct", "mysql", servers=2, clients=2), ("write", 0, 5, 1), read(batch=2, plans=((None, 0), (2, 0))),
-        ("write", 1, 1, 1), read(1),
-    )  # fmt: skip
+        Setup("direct", "mysql", servers=2, clients=2),
+        ("write", 0, 5, 1),
+        read(batch=2, plans=((None, 0), (2, 0))),
+        ("write", 1, 1, 1),
+        read(1),
+    )
 
 
 @pytest.mark.parametrize(("flavor", "gtid"), SERVERS[:2])
@@ -263,32 +305,40 @@ def test_a_cursor_of_canals_ahead_of_another_client(form: str, flavor: str, gtid
 
 def test_a_cursor_of_canals_beside_one_of_another_server() -> None:
     check(
-        Setup("direct", "mysql", servers=2, clients=2), read(meanwhile=((4, ("crash", 1)),)),
+        Setup("direct", "mysql", servers=2, clients=2),
+        read(meanwhile=((4, ("crash", 1)),)),
         read(1, on_lost="earliest", meanwhile=((4, WRITE), (0, ("write", 1, 1, 1)))),
-        read(plans=((None, 1), (4, 0))), ("age", 0, "canal's BEGIN"), read(),
-    )  # fmt: skip
+        read(plans=((None, 1), (4, 0))),
+        ("age", 0, "canal's BEGIN"),
+        read(),
+    )
 
 
 def test_faster_clients_at_another_server_without_gtids() -> None:
     check(
-        Setup("direct", "mysql", servers=2, clients=2), ("gtids", 0, False), ("write", 0, 3, 1), ("write", 1, 1, 1),
-        read(batch=1, plans=((3, 1), (6, 0))), read(1),
-    )  # fmt: skip
+        Setup("direct", "mysql", servers=2, clients=2),
+        ("gtids", 0, False),
+        ("write", 0, 3, 1),
+        ("write", 1, 1, 1),
+        read(batch=1, plans=((3, 1), (6, 0))),
+        read(1),
+    )
 
 
 def test_gtids_that_come_late_to_a_standby_are_no_gap() -> None:
     """It lacked the last transaction when reading went over to it, and got it later."""
     check(
-        Setup("direct", "mysql", servers=2), WRITE, read(), read(1, meanwhile=meanwhile(("write", 1, 1, 1))),
+        Setup("direct", "mysql", servers=2),
+        WRITE,
+        read(),
+        read(1, meanwhile=meanwhile(("write", 1, 1, 1))),
         read(1, meanwhile=meanwhile(("copy", 1, 1))),
-    )  # fmt: skip
+    )
 
 
 def test_servers_that_took_turns_in_one_domain() -> None:
     """The standby lacks the last transaction, and begins again behind the last one of the same server."""
-    check(
-        Setup("wire", "mariadb", servers=2), ("write", 1, 1, 1), WRITE, ("write", 1, 1, 1), read(1), read(),
-    )  # fmt: skip
+    check(Setup("wire", "mariadb", servers=2), ("write", 1, 1, 1), WRITE, ("write", 1, 1, 1), read(1), read())
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])
@@ -311,9 +361,17 @@ def test_a_file_that_is_cut_behind_a_start_from_the_latest_change(form: str, fla
 def test_a_client_that_is_ahead_of_all_that_a_log_has_that_was_begun_anew(form: str) -> None:
     """The first client's log is purged, and its GTIDs are there again."""
     check(
-        Setup(form, "mariadb", clients=2), ("write", 0, 2, 1), read(), WRITE, read(plans=((None, 0), (0, 0))), RESET,
-        ("write", 0, 2, 1), ("rotate", 0), ("purge", 0, 1), read(),
-    )  # fmt: skip
+        Setup(form, "mariadb", clients=2),
+        ("write", 0, 2, 1),
+        read(),
+        WRITE,
+        read(plans=((None, 0), (0, 0))),
+        RESET,
+        ("write", 0, 2, 1),
+        ("rotate", 0),
+        ("purge", 0, 1),
+        read(),
+    )
 
 
 @pytest.mark.parametrize("plans", [((None, 0),), ((None, 0), (0, 0))])
@@ -322,9 +380,18 @@ def test_a_client_that_is_ahead_of_all_that_a_log_has_that_was_begun_anew(form: 
 def test_a_log_that_was_begun_anew_and_purged_to_just_before_what_is_done(form: str, flavor: str, plans: Any) -> None:
     """The first GTID that is there is done, for one client at least."""
     check(
-        Setup(form, flavor, clients=2), ("write", 0, 3, 1), read(), WRITE, read(plans=plans), RESET,
-        ("write", 0, 3, 1), ("rotate", 0), ("purge", 0, 1), WRITE, read(),
-    )  # fmt: skip
+        Setup(form, flavor, clients=2),
+        ("write", 0, 3, 1),
+        read(),
+        WRITE,
+        read(plans=plans),
+        RESET,
+        ("write", 0, 3, 1),
+        ("rotate", 0),
+        ("purge", 0, 1),
+        WRITE,
+        read(),
+    )
 
 
 @pytest.mark.parametrize("on_lost", ON_LOST)
@@ -333,9 +400,18 @@ def test_logs_without_gtids_that_are_purged_while_away(form: str, on_lost: str) 
     """gtid_mode is on again: by GTID set a server leaves out what it still has of them."""
     for keep in (2, 3):
         check(
-            Setup(form, "mysql"), WRITE, read(), ("gtids", 0, False), ("write", 0, 2, 1), ("rotate", 0), WRITE,
-            ("gtids", 0, True), WRITE, ("purge", 0, keep), read(on_lost=on_lost),
-        )  # fmt: skip
+            Setup(form, "mysql"),
+            WRITE,
+            read(),
+            ("gtids", 0, False),
+            ("write", 0, 2, 1),
+            ("rotate", 0),
+            WRITE,
+            ("gtids", 0, True),
+            WRITE,
+            ("purge", 0, keep),
+            read(on_lost=on_lost),
+        )
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])
@@ -347,9 +423,16 @@ def test_logs_that_are_purged_while_away_are_no_loss_where_all_is_done(form: str
 def _later_journal(form: str, gtid: bool) -> None:
     two = ((None, 0), (2, 0))
     check(
-        Setup(form, "mysql", gtid, clients=2), ("rotate", 0), ("write", 0, 5, 1), read(batch=1, plans=two), RESET,
-        ("write", 0, 2, 1), read(on_lost="earliest", meanwhile=meanwhile(WRITE)), WRITE, read(),
-    )  # fmt: skip
+        Setup(form, "mysql", gtid, clients=2),
+        ("rotate", 0),
+        ("write", 0, 5, 1),
+        read(batch=1, plans=two),
+        RESET,
+        ("write", 0, 2, 1),
+        read(on_lost="earliest", meanwhile=meanwhile(WRITE)),
+        WRITE,
+        read(),
+    )
 
 
 @pytest.mark.parametrize("form", ["direct", "wire", "files"])
@@ -379,34 +462,62 @@ def test_files_that_are_begun_anew_while_they_are_read_to_their_end() -> None:
 def test_an_offset_of_a_file_at_which_no_event_begins(on_lost: str) -> None:
     """A cursor of an earlier version, and a RESET: as of a server, that is a position that is lost."""
     check(
-        Setup("files", "mariadb"), ("write", 0, 5, 1), read(), ("age", 0, "plain"), WRITE, RESET, ("write", 0, 6, 2),
+        Setup("files", "mariadb"),
+        ("write", 0, 5, 1),
+        read(),
+        ("age", 0, "plain"),
+        WRITE,
+        RESET,
+        ("write", 0, 6, 2),
         read(on_lost=on_lost),
-    )  # fmt: skip
+    )
 
 
 def test_an_offset_close_to_the_end_of_a_file() -> None:
     """Less than the head of an event stands behind it."""
     check(
-        Setup("follow", "mysql"), WRITE, ("rotate", 0), read(start="latest"), RESET, ("crash", 0), ("age", 0, "plain"),
-        ("rotate", 0), read(on_lost="earliest"),
-    )  # fmt: skip
+        Setup("follow", "mysql"),
+        WRITE,
+        ("rotate", 0),
+        read(start="latest"),
+        RESET,
+        ("crash", 0),
+        ("age", 0, "plain"),
+        ("rotate", 0),
+        read(on_lost="earliest"),
+    )
 
 
 def test_a_warning_about_a_file_is_told_where_the_next_one_is_damaged() -> None:
     """The file was cut inside a transaction, and the error comes with the same bytes."""
     check(
-        Setup("files", "mariadb", checksum=False), ("write", 0, 3, 3), ("crash", 0), ("write", 0, 2, 1),
-        read(batch=1, plans=((2, 0),), meanwhile=((-1, ("restart", 0)), (-1, ("cut tail", 1, 7))), chunk=10), ("crash", 0),
-        ("write", 0, 6, 4), ("cut range", 1, 6, 1), ("cut tail", 2, 12), read(on_lost="latest"),
-    )  # fmt: skip
+        Setup("files", "mariadb", checksum=False),
+        ("write", 0, 3, 3),
+        ("crash", 0),
+        ("write", 0, 2, 1),
+        read(batch=1, plans=((2, 0),), meanwhile=((-1, ("restart", 0)), (-1, ("cut tail", 1, 7))), chunk=10),
+        ("crash", 0),
+        ("write", 0, 6, 4),
+        ("cut range", 1, 6, 1),
+        ("cut tail", 2, 12),
+        read(on_lost="latest"),
+    )
 
 
 def test_an_offset_inside_the_last_event_of_a_file_that_is_written() -> None:
     """What stands behind it is no event of which the rest is to come."""
     check(
-        Setup("follow", "mysql", checksum=False), ("write", 0, 2, 1), read(), ("write", 0, 7, 4),
-        read(batch=1, plans=((5, 0),)), read(plans=((6, 1),)), RESET, ("age", 0, "plain"), ("write", 0, 2, 4), read(),
-    )  # fmt: skip
+        Setup("follow", "mysql", checksum=False),
+        ("write", 0, 2, 1),
+        read(),
+        ("write", 0, 7, 4),
+        read(batch=1, plans=((5, 0),)),
+        read(plans=((6, 1),)),
+        RESET,
+        ("age", 0, "plain"),
+        ("write", 0, 2, 4),
+        read(),
+    )
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])
@@ -422,18 +533,33 @@ def test_a_reset_log_that_ends_where_reading_does(form: str, gtid: bool) -> None
 def test_a_cursor_of_an_earlier_version_whose_gtids_are_not_there_any_more(form: str) -> None:
     """Journal and offset are there again; the GTIDs tell that it is another log."""
     check(
-        Setup(form, "mariadb"), ("write", 0, 2, 1), ("rotate", 0), WRITE, read(), ("age", 0, "plain"), WRITE, RESET,
-        WRITE, ("rotate", 0), WRITE, read(),
-    )  # fmt: skip
+        Setup(form, "mariadb"),
+        ("write", 0, 2, 1),
+        ("rotate", 0),
+        WRITE,
+        read(),
+        ("age", 0, "plain"),
+        WRITE,
+        RESET,
+        WRITE,
+        ("rotate", 0),
+        WRITE,
+        read(),
+    )
 
 
 @pytest.mark.parametrize("on_lost", ["earliest", "latest"])
 def test_a_cursor_inside_a_transaction_that_is_there_no_more(on_lost: str) -> None:
     """RESET, and a transaction of another time comes in its place: a lost position, of which ``on_lost`` decides."""
     check(
-        Setup("direct", "mysql"), ("rotate", 0), ("write", 0, 2, 2), read(batch=1, plans=((3, 0),)), RESET,
-        ("write", 0, 2, 1), read(on_lost=on_lost),
-    )  # fmt: skip
+        Setup("direct", "mysql"),
+        ("rotate", 0),
+        ("write", 0, 2, 2),
+        read(batch=1, plans=((3, 0),)),
+        RESET,
+        ("write", 0, 2, 1),
+        read(on_lost=on_lost),
+    )
 
 
 @pytest.mark.parametrize("form", ["direct", "wire"])

@@ -179,7 +179,7 @@ DDL = [
     # several statements
     ("drop table a; drop table b;", "ERASE", "a b"),
     ("create table a (x int); ; alter table b drop y", "CREATE", "a b"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sql", "event_type", "names"), DDL)
@@ -252,11 +252,7 @@ def test_names_are_those_that_mysql_keeps() -> None:
 def test_renames_are_pairs() -> None:
     """T76"""
     statement = classify("RENAME TABLE a TO tmp, x.b TO a, tmp TO x.b", "d")
-    assert statement.renames == (
-        (("d", "a"), ("d", "tmp")),
-        (("x", "b"), ("d", "a")),
-        (("d", "tmp"), ("x", "b")),
-    )
+    assert statement.renames == ((("d", "a"), ("d", "tmp")), (("x", "b"), ("d", "a")), (("d", "tmp"), ("x", "b")))
     assert classify("alter table x.a rename b", "d").renames == ((("x", "a"), ("d", "b")),)
 
 
@@ -343,7 +339,7 @@ DML = [
     ("DELETE q.a FROM q.a JOIN b", "DELETE", "q.a"),
     ("DELETE FROM a, b USING a JOIN x.long b JOIN c WHERE 1", "DELETE", "a x.long"),
     ("WITH c AS (SELECT 1) DELETE FROM t WHERE a IN (SELECT * FROM c)", "DELETE", "t"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sql", "event_type", "names"), DML)

@@ -163,8 +163,11 @@ def test_several_maps_before_rows_and_several_rows_after_a_map(flavor: str) -> N
     changed = laid_out([*before, *maps[:2], *map(not_last, (rows[1], rows[0], rows[3])), rows[2], *after])
 
     assert [(e.header.table, e.rows[0].after[0]) for e in decoded(changed, flavor=flavor) if e.rows] == [
-        ("b", "n1"), ("a", 1), ("b", "n2"), ("a", 2),
-    ]  # fmt: skip
+        ("b", "n1"),
+        ("a", 1),
+        ("b", "n2"),
+        ("a", 2),
+    ]
 
 
 @flavors
@@ -483,9 +486,7 @@ def test_domains_of_mariadb_come_interleaved_and_a_server_may_count_anew() -> No
     ends = [e for e in decoded(fake.events(), flavor="mariadb") if e.is_end]
 
     assert [e.header.gtid for e in ends] == ["0-1-100", "7-1-5", "0-1-101", "0-2-102", "7-2-3"]
-    assert [e.position.gtid for e in ends] == [
-        "0-1-100", "0-1-100,7-1-5", "0-1-101,7-1-5", "0-2-102,7-1-5", "0-2-102,7-2-3",
-    ]  # fmt: skip
+    assert [e.position.gtid for e in ends] == ["0-1-100", "0-1-100,7-1-5", "0-1-101,7-1-5", "0-2-102,7-1-5", "0-2-102,7-2-3"]
 
 
 def test_anonymous_transactions_have_no_gtid_and_a_position_all_the_same() -> None:
@@ -539,8 +540,9 @@ def test_a_format_description_that_is_only_repeated_ends_nothing(flavor: str) ->
     middle = rest.index(of_kind(rest, TABLE_MAP)[1])
 
     assert rows_of(decoded([form, *rest[:middle], placed(repeated, 0), *rest[middle:]], flavor=flavor)) == [
-        ("INSERT", None, 1), ("INSERT", None, 2),
-    ]  # fmt: skip
+        ("INSERT", None, 1),
+        ("INSERT", None, 2),
+    ]
 
 
 # -- compressed transactions ---------------------------------------------------------------------------------------------

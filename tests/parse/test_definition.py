@@ -32,16 +32,34 @@ def column(text: str, dialect: Dialect = MYSQL, default: str | None = "utf8mb4")
 @pytest.mark.parametrize(
     ("text", "dialect", "shown"),
     [
-        ("INT UNSIGNED", MYSQL, "int unsigned"), ("INT UNSIGNED", OLD, "int(10) unsigned"), ("BOOL", MYSQL, "tinyint(1)"),
-        ("BIGINT", OLD, "bigint(20)"), ("DECIMAL(5)", MYSQL, "decimal(5,0)"), ("NUMERIC", MYSQL, "decimal(10,0)"),
-        ("DOUBLE PRECISION", MYSQL, "double"), ("REAL", MYSQL, "double"), ("REAL", Dialect(sql_mode=1), "float"),
-        ("DATETIME(3)", MYSQL, "datetime(3)"), ("BIT", MYSQL, "bit(1)"), ("YEAR", OLD, "year(4)"), ("YEAR", MYSQL, "year"),
-        ("JSON", MYSQL, "json"), ("JSON", MARIADB, "longtext"), ("UUID", MARIADB, "uuid"), ("CLOB", MARIADB, "longtext"),
-        ("VARCHAR(7)", MYSQL, "varchar(7)"), ("NCHAR VARYING(7)", MYSQL, "varchar(7)"), ("LONG VARBINARY", MYSQL, "mediumblob"),
-        ("TEXT(300)", MYSQL, "text"), ("TEXT(10)", MYSQL, "tinytext"), ("ENUM('a','it''s')", MYSQL, "enum('a','it''s')"),
-        ("SERIAL", MYSQL, "bigint unsigned"), ("GEOMCOLLECTION", MYSQL, "geomcollection"), ("VECTOR", MYSQL, "vector(2048)"),
+        ("INT UNSIGNED", MYSQL, "int unsigned"),
+        ("INT UNSIGNED", OLD, "int(10) unsigned"),
+        ("BOOL", MYSQL, "tinyint(1)"),
+        ("BIGINT", OLD, "bigint(20)"),
+        ("DECIMAL(5)", MYSQL, "decimal(5,0)"),
+        ("NUMERIC", MYSQL, "decimal(10,0)"),
+        ("DOUBLE PRECISION", MYSQL, "double"),
+        ("REAL", MYSQL, "double"),
+        ("REAL", Dialect(sql_mode=1), "float"),
+        ("DATETIME(3)", MYSQL, "datetime(3)"),
+        ("BIT", MYSQL, "bit(1)"),
+        ("YEAR", OLD, "year(4)"),
+        ("YEAR", MYSQL, "year"),
+        ("JSON", MYSQL, "json"),
+        ("JSON", MARIADB, "longtext"),
+        ("UUID", MARIADB, "uuid"),
+        ("CLOB", MARIADB, "longtext"),
+        ("VARCHAR(7)", MYSQL, "varchar(7)"),
+        ("NCHAR VARYING(7)", MYSQL, "varchar(7)"),
+        ("LONG VARBINARY", MYSQL, "mediumblob"),
+        ("TEXT(300)", MYSQL, "text"),
+        ("TEXT(10)", MYSQL, "tinytext"),
+        ("ENUM('a','it''s')", MYSQL, "enum('a','it''s')"),
+        ("SERIAL", MYSQL, "bigint unsigned"),
+        ("GEOMCOLLECTION", MYSQL, "geomcollection"),
+        ("VECTOR", MYSQL, "vector(2048)"),
     ],
-)  # fmt: skip
+)
 def test_a_type_is_shown_as_the_server_shows_it(text: str, dialect: Dialect, shown: str) -> None:
     assert column(text, dialect).column_type == shown
 
@@ -49,11 +67,16 @@ def test_a_type_is_shown_as_the_server_shows_it(text: str, dialect: Dialect, sho
 @pytest.mark.parametrize(
     ("text", "dialect", "charset"),
     [
-        ("VARCHAR(7)", MYSQL, "utf8mb4"), ("VARCHAR(7) CHARACTER SET latin1", MYSQL, "latin1"), ("INT", MYSQL, None),
-        ("VARCHAR(7) COLLATE latin1_bin", MYSQL, "latin1"), ("NCHAR(3)", MYSQL, "utf8mb3"), ("VARBINARY(7)", MYSQL, None),
-        ("TEXT COLLATE uca1400_ai_ci", MARIADB, "utf8mb4"), ("TEXT CHARACTER SET binary", MYSQL, None),
+        ("VARCHAR(7)", MYSQL, "utf8mb4"),
+        ("VARCHAR(7) CHARACTER SET latin1", MYSQL, "latin1"),
+        ("INT", MYSQL, None),
+        ("VARCHAR(7) COLLATE latin1_bin", MYSQL, "latin1"),
+        ("NCHAR(3)", MYSQL, "utf8mb3"),
+        ("VARBINARY(7)", MYSQL, None),
+        ("TEXT COLLATE uca1400_ai_ci", MARIADB, "utf8mb4"),
+        ("TEXT CHARACTER SET binary", MYSQL, None),
     ],
-)  # fmt: skip
+)
 def test_the_charset_is_that_of_the_column_its_collation_or_the_default(text: str, dialect: Dialect, charset: str | None) -> None:
     assert column(text, dialect).charset == charset
 
@@ -61,12 +84,16 @@ def test_the_charset_is_that_of_the_column_its_collation_or_the_default(text: st
 @pytest.mark.parametrize(
     ("text", "dialect", "nullable"),
     [
-        ("INT", MYSQL, True), ("INT NOT NULL", MYSQL, False), ("INT NULL DEFAULT 5", MYSQL, True),
+        ("INT", MYSQL, True),
+        ("INT NOT NULL", MYSQL, False),
+        ("INT NULL DEFAULT 5", MYSQL, True),
         ("INT PRIMARY KEY", MYSQL, False),
-        ("TIMESTAMP", MYSQL, True), ("TIMESTAMP", Dialect(explicit_defaults=False), False),
-        ("TIMESTAMP NULL", Dialect(explicit_defaults=False), True), ("TIMESTAMP", Dialect(explicit_defaults=None), None),
+        ("TIMESTAMP", MYSQL, True),
+        ("TIMESTAMP", Dialect(explicit_defaults=False), False),
+        ("TIMESTAMP NULL", Dialect(explicit_defaults=False), True),
+        ("TIMESTAMP", Dialect(explicit_defaults=None), None),
     ],
-)  # fmt: skip
+)
 def test_a_column_takes_null_as_its_text_and_the_server_say(text: str, dialect: Dialect, nullable: bool | None) -> None:
     assert column(text, dialect).nullable is nullable
 
@@ -105,7 +132,12 @@ def test_keys_are_those_of_columns_and_clauses(text: str, keys: list[Key] | None
 @pytest.mark.parametrize(
     "default",
     [
-        "_utf8mb4 X'61'", "_latin1 0x61", "_latin1 b'01100001'", "@@sql_mode", "@@GLOBAL.max_connections", "@x",
+        "_utf8mb4 X'61'",
+        "_latin1 0x61",
+        "_latin1 b'01100001'",
+        "@@sql_mode",
+        "@@GLOBAL.max_connections",
+        "@x",
         "CASE WHEN a THEN CASE a WHEN 1 THEN 2 END ELSE (3) END",
     ],
 )
@@ -117,11 +149,15 @@ def test_a_default_is_passed_over_whole(default: str) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "shown"),
     [
-        ("TIMESTAMP(3)", MAXDB, "datetime(3)"), ("mariadb_schema.TIMESTAMP", MAXDB, "timestamp"), ("DATE", ORACLE, "datetime"),
-        ("mariadb_schema.DATE", ORACLE, "date"), ("oracle_schema.DATE", 0, "datetime"), ("maxdb_schema.TIMESTAMP", 0, "datetime"),
+        ("TIMESTAMP(3)", MAXDB, "datetime(3)"),
+        ("mariadb_schema.TIMESTAMP", MAXDB, "timestamp"),
+        ("DATE", ORACLE, "datetime"),
+        ("mariadb_schema.DATE", ORACLE, "date"),
+        ("oracle_schema.DATE", 0, "datetime"),
+        ("maxdb_schema.TIMESTAMP", 0, "datetime"),
         ("mariadb_schema.BLOB", ORACLE, "longblob"),
     ],
-)  # fmt: skip
+)
 def test_sql_mode_and_the_schema_before_a_type_decide_what_it_is(text: str, mode: int, shown: str) -> None:
     assert column(text, attrs.evolve(MARIADB, sql_mode=mode)).column_type == shown
 
@@ -135,12 +171,19 @@ def test_options_behind_the_brackets() -> None:
 @pytest.mark.parametrize(
     ("text", "dialect"),
     [
-        ("c WHATEVER", MYSQL), ("c UUID", MYSQL), ("c INT WHATEVER", MYSQL), ("c VARCHAR(7", MYSQL), ("c INT DEFAULT", MYSQL),
+        ("c WHATEVER", MYSQL),
+        ("c UUID", MYSQL),
+        ("c INT WHATEVER", MYSQL),
+        ("c VARCHAR(7", MYSQL),
+        ("c INT DEFAULT", MYSQL),
         ("", MYSQL),
-        ("c VARCHAR(7) CHARACTER SET klingon", MYSQL), ("c INT,", MYSQL), ("KEY k", MYSQL), ("c ENUM(", MYSQL),
+        ("c VARCHAR(7) CHARACTER SET klingon", MYSQL),
+        ("c INT,", MYSQL),
+        ("KEY k", MYSQL),
+        ("c ENUM(", MYSQL),
         ("c VARCHAR(99999999999999999999999)", MYSQL),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_understood_is_no_guess(text: str, dialect: Dialect) -> None:
     with pytest.raises(NotUnderstoodError):
         body(text, dialect)
@@ -157,9 +200,7 @@ def test_a_conversion_makes_room_for_the_longer_characters() -> None:
     assert converted_type("text", "utf8mb4", "latin1", MYSQL) == "text"
 
 
-_WORDS = (
-    "c INT VARCHAR ( ) , 5 'x' `q` NOT NULL DEFAULT PRIMARY UNIQUE KEY CHARACTER SET utf8mb4 COLLATE GENERATED AS ENUM CHECK"
-)
+_WORDS = "c INT VARCHAR ( ) , 5 'x' `q` NOT NULL DEFAULT PRIMARY UNIQUE KEY CHARACTER SET utf8mb4 COLLATE GENERATED AS ENUM CHECK"
 
 
 @given(st.lists(st.sampled_from(_WORDS.split()), max_size=14), st.sampled_from([MYSQL, OLD, MARIADB]))

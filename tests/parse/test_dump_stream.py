@@ -18,11 +18,7 @@ from typing import Any
 import pytest
 
 from canal.binlog.event_types import FORMAT_DESCRIPTION, ROTATE
-from canal.errors import (
-    ConnectionLostError,
-    DecodeError,
-    PositionLostError,
-)
+from canal.errors import ConnectionLostError, DecodeError, PositionLostError
 from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.stream import DumpStream
 from canal.position import Position

@@ -22,9 +22,12 @@ class Following:
     def __init__(self, **options: Any) -> None:
         self.alarms: list[str] = []
         config = canal.InstanceConfig(
-            destination="x", filter=r"shop\..*", alarm=lambda destination, text: self.alarms.append(text),
-            reconnect_backoff=(0.01, 0.02), **options,
-        )  # fmt: skip
+            destination="x",
+            filter=r"shop\..*",
+            alarm=lambda destination, text: self.alarms.append(text),
+            reconnect_backoff=(0.01, 0.02),
+            **options,
+        )
         self.instance = canal.Instance(config)
 
     def __enter__(self) -> Following:

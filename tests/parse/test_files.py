@@ -714,9 +714,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_tables_of_which_nobody_tells_the_columns_do_not_make_a_file_be_read_again(
-    tmp_path: Path, bytes_read: list[int]
-) -> None:
+def test_tables_of_which_nobody_tells_the_columns_do_not_make_a_file_be_read_again(tmp_path: Path, bytes_read: list[int]) -> None:
     fake = FakeBinlog(metadata="MINIMAL")
     orders = fake.table("shop", "orders", "id INT PRIMARY KEY")
     for number in range(100):

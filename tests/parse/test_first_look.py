@@ -52,11 +52,16 @@ def test_a_pattern_of_sql_is_told() -> None:
 @pytest.mark.parametrize(
     "filters",
     [
-        {"filter": r".*\..*"}, {"filter": r"SHOP\.Orders,crm\..*"}, {"filter": r"shop\.(orders|nothing)"},
-        {"filter": r"shop\.orders,shop\."}, {"filter": r"my\-shop\.,my\-shop\.orders2"},
-        {"black_filter": r"mysql\.slave_.*"}, {"field_filter": "crm.contacts:id"}, {},
+        {"filter": r".*\..*"},
+        {"filter": r"SHOP\.Orders,crm\..*"},
+        {"filter": r"shop\.(orders|nothing)"},
+        {"filter": r"shop\.orders,shop\."},
+        {"filter": r"my\-shop\.,my\-shop\.orders2"},
+        {"black_filter": r"mysql\.slave_.*"},
+        {"field_filter": "crm.contacts:id"},
+        {},
     ],
-)  # fmt: skip
+)
 def test_what_matches_and_tables_of_the_server_itself_are_no_mistake(filters: dict[str, str]) -> None:
     assert said(**filters) == []
 
@@ -105,9 +110,10 @@ def test_masks_that_match_nothing_are_told_once(caplog: pytest.LogCaptureFixture
     fake.table("shop", "users2", "id INT, email VARCHAR(40)")
     last = canal.Mask.last(2)
     masks = {
-        r"shop\.user": {"email": last}, r"shop\.users2?": {"EMAIL": last, "emial": last, "phone": last.if_present()},
+        r"shop\.user": {"email": last},
+        r"shop\.users2?": {"EMAIL": last, "emial": last, "phone": last.if_present()},
         "shop.users2": {"gone": last.if_present()},
-    }  # fmt: skip
+    }
     with fake.serve(user="u", password="p") as server, started(server, mask=masks) as instance:
         instance.subscribe()
         server.disconnect()

@@ -50,9 +50,12 @@ class Stream:
     def stand(self, position: canal.Position) -> None:
         """The stream has come to a position."""
         decoder = SimpleNamespace(
-            position=position, group_position=position, server_version=self.fake.version, flavor=self.fake.flavor,
+            position=position,
+            group_position=position,
+            server_version=self.fake.version,
+            flavor=self.fake.flavor,
             release=Release.parse(self.fake.version),
-        )  # fmt: skip
+        )
         self.follower.decoder = cast(BinlogDecoder, decoder)
 
     def find(self, raw: RawTableMap) -> str | None:
@@ -181,9 +184,7 @@ def test_a_statement_that_is_not_understood_makes_the_tables_be_compared_with_th
     assert len(stream.alarms) == 1
 
 
-def test_what_was_found_out_is_in_the_history_before_anything_behind_it(
-    followed: tuple[Stream, Callable[[str], None]],
-) -> None:
+def test_what_was_found_out_is_in_the_history_before_anything_behind_it(followed: tuple[Stream, Callable[[str], None]]) -> None:
     """Another run, of a source that is asked nothing, has the columns from the history."""
     stream, statement = followed
     raw = last_map(stream.fake)

@@ -73,11 +73,7 @@ def test_sequence_numbers_wrap_after_255() -> None:
     assert PacketFramer().feed(dump(events)) == events
 
 
-@given(
-    st.lists(st.binary(max_size=200), max_size=20),
-    st.lists(st.integers(0, 10_000)),
-    st.sampled_from((64, 300, 1 << 20)),
-)
+@given(st.lists(st.binary(max_size=200), max_size=20), st.lists(st.integers(0, 10_000)), st.sampled_from((64, 300, 1 << 20)))
 def test_any_split_of_packets_gives_the_same_events(bodies: list[bytes], cuts: list[int], buffer_bytes: int) -> None:
     events = [file_event(body) for body in bodies]
     framer = PacketFramer(buffer_bytes)

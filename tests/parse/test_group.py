@@ -549,9 +549,12 @@ def test_a_heartbeat_of_an_idle_server_lets_the_others_pass() -> None:
 def test_options_that_cannot_be_are_refused() -> None:
     parser = canal.parse.BinlogParser(FakeBinlog())
     for wrong, text in (
-        ({}, "mapping of names"), ({"a.b": parser}, "name of a member"), ({"a": 1}, "must be a parser"),
-        ({"a": parser, "b": parser}, "twice"), ({"a": canal.parse.GroupParser({"a": parser})}, "one source"),
-    ):  # fmt: skip
+        ({}, "mapping of names"),
+        ({"a.b": parser}, "name of a member"),
+        ({"a": 1}, "must be a parser"),
+        ({"a": parser, "b": parser}, "twice"),
+        ({"a": canal.parse.GroupParser({"a": parser})}, "one source"),
+    ):
         with pytest.raises(canal.ConfigError, match=text):
             canal.parse.GroupParser(wrong)  # type: ignore[arg-type]
     for options in ({"order": "size"}, {"on_stalled": "skip"}, {"idle_after": -1}, {"stalled_after": "1"}):
@@ -573,8 +576,14 @@ def test_a_member_that_switches_loses_nothing_for_clients_that_stand_apart(kind:
     meta = canal.MemoryMeta()
 
     def instance() -> canal.Instance:
-        moves = canal.parse.BinlogParser(pair.first, standby=pair.second, start="earliest", standby_start="earliest",
-                                   backoff=(0.01, 0.02), tables=canal.filter.TableFilter(r"shop\..*"))  # fmt: skip
+        moves = canal.parse.BinlogParser(
+            pair.first,
+            standby=pair.second,
+            start="earliest",
+            standby_start="earliest",
+            backoff=(0.01, 0.02),
+            tables=canal.filter.TableFilter(r"shop\..*"),
+        )
         group = canal.parse.GroupParser({"a": canal.parse.BinlogParser(other.log, start="earliest"), "m": moves}, order="arrival")
         return canal.Instance.compose("shop", parser=group, meta=meta)
 
@@ -636,9 +645,7 @@ def test_each_member_has_a_schema_history_of_its_own(tmp_path: Path) -> None:
     }
 
     def instance() -> canal.Instance:
-        parsers = {
-            name: canal.parse.BinlogParser(log, history=canal.FileHistory(tmp_path)) for name, log in logs.items()
-        }
+        parsers = {name: canal.parse.BinlogParser(log, history=canal.FileHistory(tmp_path)) for name, log in logs.items()}
         group = canal.parse.GroupParser(parsers, order="arrival")
         return canal.Instance.compose("shop", parser=group, meta=canal.FileMeta(tmp_path))
 

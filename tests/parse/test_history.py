@@ -231,9 +231,7 @@ for number in range(1, 100000):
 
 def test_a_kill_in_mid_write_leaves_whole_steps(tmp_path: Path) -> None:
     for count in (3, 11, 24):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(tmp_path / str(count))], stdout=subprocess.PIPE, text=True
-        )
+        writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path / str(count))], stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None
         for _ in range(count):
             said = int(writer.stdout.readline())
@@ -356,9 +354,7 @@ GIVEN = "id INT NOT NULL, a INT, note VARCHAR(9), PRIMARY KEY (id), KEY by_a (a)
     ],
     ids=["drop-key", "add-text", "drop-column"],
 )
-def test_a_given_schema_has_its_keys_and_its_charset(
-    tmp_path: Path, flavor: Any, given: Any, statement: str, after: str
-) -> None:
+def test_a_given_schema_has_its_keys_and_its_charset(tmp_path: Path, flavor: Any, given: Any, statement: str, after: str) -> None:
     """A statement of the log that depends on them leaves no column without its name."""
     fake = FakeBinlog(flavor, metadata="MINIMAL" if flavor == "mysql" else "NO_LOG")
     table = fake.table("shop", "t", GIVEN)
@@ -369,9 +365,12 @@ def test_a_given_schema_has_its_keys_and_its_charset(
     fake.write(tmp_path)
     alarms: list[str] = []
     config = canal.InstanceConfig(
-        destination="files", source=canal.LocalBinlogSource(tmp_path, schema=given), start="earliest", unknown_columns="error",
+        destination="files",
+        source=canal.LocalBinlogSource(tmp_path, schema=given),
+        start="earliest",
+        unknown_columns="error",
         alarm=lambda destination, text: alarms.append(text),
-    )  # fmt: skip
+    )
 
     with canal.Instance(config) as instance:
         instance.subscribe()
@@ -570,9 +569,10 @@ def test_a_default_charset_that_is_not_known_is_that_of_the_table_map(tmp_path: 
     table.insert({"id": 1, "a": "é", "b": b"x", "c": b"\xff", "e": "b"})
     fake.ddl("ALTER TABLE t ADD d VARCHAR(5) FIRST", schema="shop")
     table = fake.table(
-        "shop", "t",
+        "shop",
+        "t",
         "d VARCHAR(5) CHARACTER SET gbk, id INT, a VARCHAR(20) CHARACTER SET latin1, b BINARY(3), c BLOB, e ENUM('a','b')",
-    )  # fmt: skip
+    )
     table.insert({"d": "中", "id": 2, "a": "é", "b": None, "c": None, "e": None})
     fake.end()
     fake.write(tmp_path)

@@ -10,12 +10,7 @@ import pytest
 
 import canal
 from canal import Position
-from canal.parse import (
-    FailbackLogPositionManager,
-    FileLogPositionManager,
-    MemoryLogPositionManager,
-    MetaLogPositionManager,
-)
+from canal.parse import FailbackLogPositionManager, FileLogPositionManager, MemoryLogPositionManager, MetaLogPositionManager
 
 ONE, TWO, THREE = (Position("binlog.000001", offset, source="s") for offset in (100, 200, 300))
 

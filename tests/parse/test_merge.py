@@ -19,9 +19,8 @@ class Group:
     """A merge whose clock and whose members' heartbeats the test sets."""
 
     def __init__(
-        self, names: str, *, by_time: bool = True, idle: float = 2.0, stalled: float = 60.0, goes_on: bool = False,
-        torn: str = "",
-    ) -> None:  # fmt: skip
+        self, names: str, *, by_time: bool = True, idle: float = 2.0, stalled: float = 60.0, goes_on: bool = False, torn: str = ""
+    ) -> None:
         self.now = 0.0
         self.said = dict.fromkeys(names, 0.0)
         self.passed: list[Piece] = []

@@ -21,14 +21,30 @@ LONGEST = "t" * 64
 @pytest.mark.parametrize(
     ("name", "base"),
     [
-        ("_t_gho", "t"), ("_t_ghc", "t"), ("_t_ghk", "t"), ("_t_del", "t"), ("_t_rev_del", "t"),
-        ("_t_20260102030405_del", "t"), ("_t_20260102030405_rev_del", "t"), ("__t_gho", "_t"), ("_t_x_gho", "t_x"),
-        (f"_{LONG[:59]}_gho", LONG), (f"_{LONGEST[:44]}_20260102030405_del", LONGEST),
-        ("_t_new", "t"), ("_t_old", "t"), ("__t_new", "t"), ("__t_new", "_t"), ("__________t_old", "t"),
-        ("ABC123__________t_old", "t"), ("ABC123_DEF456__________t_old", "t"),
-        (f"_{LONG}_ne", LONG), (f"__{LONG}_o", LONG), (f"_{LONGEST[:63]}", LONGEST), (f"_{LONGEST[:62]}_", LONGEST[:62]),
+        ("_t_gho", "t"),
+        ("_t_ghc", "t"),
+        ("_t_ghk", "t"),
+        ("_t_del", "t"),
+        ("_t_rev_del", "t"),
+        ("_t_20260102030405_del", "t"),
+        ("_t_20260102030405_rev_del", "t"),
+        ("__t_gho", "_t"),
+        ("_t_x_gho", "t_x"),
+        (f"_{LONG[:59]}_gho", LONG),
+        (f"_{LONGEST[:44]}_20260102030405_del", LONGEST),
+        ("_t_new", "t"),
+        ("_t_old", "t"),
+        ("__t_new", "t"),
+        ("__t_new", "_t"),
+        ("__________t_old", "t"),
+        ("ABC123__________t_old", "t"),
+        ("ABC123_DEF456__________t_old", "t"),
+        (f"_{LONG}_ne", LONG),
+        (f"__{LONG}_o", LONG),
+        (f"_{LONGEST[:63]}", LONGEST),
+        (f"_{LONGEST[:62]}_", LONGEST[:62]),
     ],
-)  # fmt: skip
+)
 def test_the_base_of_a_shadow(name: str, base: str) -> None:
     assert len(name) <= 64
     assert any(base.startswith(stem) if is_open else base == stem for stem, is_open in stems(name))
@@ -61,8 +77,11 @@ def test_rows_that_the_name_alone_leaves_out_are_told_once() -> None:
     assert alarms == []  # it may never have a row
 
     assert [tables.leaves_out_rows("shop", name) for name in ("_orders_old", "_orders_old", "_orders_gho", "other")] == [
-        True, True, True, False,
-    ]  # fmt: skip
+        True,
+        True,
+        True,
+        False,
+    ]
 
     assert len(alarms) == 2
     assert re.search(r"shop\._orders_old: .*shop\.orders.*shadow_tables=True", alarms[0])
@@ -95,7 +114,7 @@ TRIGGER = (
         (["CREATE TEMPORARY TABLE _t_old (id INT)"], "_t_old", True, "not delivered"),
         (["create /* gh-ost */ table `S`.`_T_gho` like `S`.`T`"], "_t_gho", True, ""),
     ],
-)  # fmt: skip
+)
 def test_the_log_shows_whose_a_table_is(log: list[str], name: str, is_left_out: bool, told: str) -> None:
     alarms: list[str] = []
     tables = shadows("t", "_t_old", "_t_new", alarms=alarms)
@@ -117,9 +136,7 @@ def test_what_a_tool_has_filled_is_left_out_though_its_base_is_gone_by_now() -> 
 
 
 def wanted(sql: str) -> tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]] | None:
-    resolver = TableResolver(
-        lambda raw: None, TableFilter(), FieldFilter(), UTC, shadows=shadows("t", "u")
-    )
+    resolver = TableResolver(lambda raw: None, TableFilter(), FieldFilter(), UTC, shadows=shadows("t", "u"))
     statement = resolver.wants(classify(sql, "s"))
     if statement is None:
         return None
@@ -135,8 +152,10 @@ def test_what_is_delivered_of_a_statement() -> None:
     assert wanted("RENAME TABLE t TO _t_old, _t_new TO t, a TO b") == ("RENAME", ("t", "a", "b"), (("a", "b"),))
     assert wanted("RENAME TABLE t TO _t_old") == ("RENAME", ("t", "_t_old"), (("t", "_t_old"),))
     assert wanted("RENAME TABLE t TO _u_old, _t_new TO t") == (
-        "RENAME", ("t", "_u_old", "_t_new"), (("t", "_u_old"), ("_t_new", "t")),
-    )  # fmt: skip
+        "RENAME",
+        ("t", "_u_old", "_t_new"),
+        (("t", "_u_old"), ("_t_new", "t")),
+    )
 
 
 @pytest.mark.parametrize(("other", "delivered"), [("t", ["t"]), ("u", ["u", "_t_gho"])])
@@ -193,6 +212,10 @@ def test_a_table_of_the_users_own_that_is_read_late_keeps_its_rows() -> None:
         found = [e for message in instance.stream() for e in message.entries if e.rows or e.is_ddl]
 
     assert [(e.event_type.name, e.header.table) for e in found] == [
-        ("CREATE", "_t_old"), ("INSERT", "_t_old"), ("RENAME", "_t_del"), ("INSERT", "_t_del"), ("INSERT", "t"),
-    ]  # fmt: skip
+        ("CREATE", "_t_old"),
+        ("INSERT", "_t_old"),
+        ("RENAME", "_t_del"),
+        ("INSERT", "_t_del"),
+        ("INSERT", "t"),
+    ]
     assert alarms == []

@@ -102,9 +102,13 @@ def test_statements_are_filtered_by_any_table_that_they_name() -> None:
     """T84: names without a schema belong to the session's, those of other schemas to theirs."""
     fake, orders = shop()
     for sql in (
-        "CREATE TABLE other (id INT)", "RENAME TABLE other TO orders", "CREATE USER u IDENTIFIED BY 'x'",
-        "DROP TABLE other, orders", "CREATE DATABASE elsewhere", "ALTER TABLE elsewhere.orders ADD x INT",
-    ):  # fmt: skip
+        "CREATE TABLE other (id INT)",
+        "RENAME TABLE other TO orders",
+        "CREATE USER u IDENTIFIED BY 'x'",
+        "DROP TABLE other, orders",
+        "CREATE DATABASE elsewhere",
+        "ALTER TABLE elsewhere.orders ADD x INT",
+    ):
         fake.ddl(sql, schema="shop")
     orders.insert(order(1))
 

@@ -26,16 +26,7 @@ from canal.schema import ColumnSchema
 from canal.testing._encode import encode_json
 from canal.testing.fake import FakeBinlog
 from tests.support.parsing import decoded
-from tests.support.partial_json import (
-    INSERT,
-    OPERATIONS,
-    REMOVE,
-    REPLACE,
-    counted,
-    diff,
-    document,
-    log,
-)
+from tests.support.partial_json import INSERT, OPERATIONS, REMOVE, REPLACE, counted, diff, document, log
 
 PARTIAL = 3
 
@@ -82,7 +73,7 @@ def applied(before: Any, *diffs: bytes) -> str:
         ({"a": 18446744073709551615, "b": 1.5}, [], '{"a": 18446744073709551615, "b": 1.5}'),
         ({"x": "\U0010ffff"}, [diff(INSERT, "$.y", 0)], '{"x": "\U0010ffff", "y": 0}'),
     ],
-)  # fmt: skip
+)
 def test_diffs_are_applied_as_the_server_does_it(before: Any, diffs: list[bytes], after: str) -> None:
     assert applied(before, *diffs) == after
 
@@ -97,13 +88,23 @@ def test_numbers_and_sql_values_keep_their_exact_text() -> None:
 @pytest.mark.parametrize(
     ("before", "wrong"),
     [
-        ({"a": 1}, diff(REPLACE, "$.b", 1)), ({"a": 1}, diff(INSERT, "$.a", 1)), ({"a": 1}, diff(REMOVE, "$.b")),
-        ({"a": 1}, diff(REPLACE, "$[0]", 1)), ({"a": 1}, diff(INSERT, "$[0]", 1)), ({"a": 1}, diff(REMOVE, "$.a.b")),
-        ([1], diff(REPLACE, "$[1]", 1)), ([1], diff(REMOVE, "$[last-1]")), ([1], diff(INSERT, "$.a", 1)),
-        ([1], diff(INSERT, "$[0].a", 1)), ("a", diff(REPLACE, "$[0]", 1)), (1, diff(REMOVE, "$.a")),
-        (None, diff(INSERT, "$.a", 1)), (2.5, diff(REPLACE, "$[0]", 1)), ([2.5], diff(REPLACE, "$[0][0]", 1)),
+        ({"a": 1}, diff(REPLACE, "$.b", 1)),
+        ({"a": 1}, diff(INSERT, "$.a", 1)),
+        ({"a": 1}, diff(REMOVE, "$.b")),
+        ({"a": 1}, diff(REPLACE, "$[0]", 1)),
+        ({"a": 1}, diff(INSERT, "$[0]", 1)),
+        ({"a": 1}, diff(REMOVE, "$.a.b")),
+        ([1], diff(REPLACE, "$[1]", 1)),
+        ([1], diff(REMOVE, "$[last-1]")),
+        ([1], diff(INSERT, "$.a", 1)),
+        ([1], diff(INSERT, "$[0].a", 1)),
+        ("a", diff(REPLACE, "$[0]", 1)),
+        (1, diff(REMOVE, "$.a")),
+        (None, diff(INSERT, "$.a", 1)),
+        (2.5, diff(REPLACE, "$[0]", 1)),
+        ([2.5], diff(REPLACE, "$[0][0]", 1)),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("as_text", [True, False])
 def test_a_diff_that_does_not_fit_its_document_is_refused(before: Any, wrong: bytes, as_text: bool) -> None:
     with pytest.raises(DecodeError, match="does not fit"):
@@ -112,9 +113,29 @@ def test_a_diff_that_does_not_fit_its_document_is_refused(before: Any, wrong: by
 
 @pytest.mark.parametrize(
     "path",
-    ["", "a", "$", "$.", "$.*", "$[*]", "$**.a", "$[1 to 2]", "$[x]", "$[-1]", "$.a b", '$."a', '$."\\x"', '$."\\ud800"',
-     "$[12345678901]", "$[1", "$a", "$" + "[0]" * 101, "$.a\n", "$[¹]"],
-)  # fmt: skip
+    [
+        "",
+        "a",
+        "$",
+        "$.",
+        "$.*",
+        "$[*]",
+        "$**.a",
+        "$[1 to 2]",
+        "$[x]",
+        "$[-1]",
+        "$.a b",
+        '$."a',
+        '$."\\x"',
+        '$."\\ud800"',
+        "$[12345678901]",
+        "$[1",
+        "$a",
+        "$" + "[0]" * 101,
+        "$.a\n",
+        "$[¹]",
+    ],
+)
 def test_what_is_no_path_to_one_place_is_refused(path: str) -> None:
     data = diff(REMOVE, path)
     with pytest.raises(DecodeError, match=r"path|whole document"):
@@ -207,9 +228,14 @@ BEFORE = b"\xe0" + ID + document({"k": 1}) + SMALL + document([1, 2]) + document
 HALF = b"\xf0" + ID + document({"k": 1}) + SMALL + document([1, 2])
 #: a and b are partial, c is whole
 AFTER = (
-    b"\1\3" + b"\xe0" + ID + counted(diff(REPLACE, "$.k", 2), diff(INSERT, "$.j", 0.5)) + SMALL + counted(diff(REMOVE, "$[0]"))
+    b"\1\3"
+    + b"\xe0"
+    + ID
+    + counted(diff(REPLACE, "$.k", 2), diff(INSERT, "$.j", 0.5))
+    + SMALL
+    + counted(diff(REMOVE, "$[0]"))
     + document({"whole": 1})
-)  # fmt: skip
+)
 #: no options, all whole
 WHOLE = b"\0" + BEFORE
 
@@ -232,9 +258,7 @@ OLD = (7, '{"k": 1}', 5, "[1, 2]", '"c"')
 
 def test_some_columns_are_partial_and_others_whole_row_by_row() -> None:
     expected = (7, '{"j": 0.5, "k": 2}', 5, "[2]", '{"whole": 1}')
-    assert decode(event(BEFORE, AFTER, BEFORE, WHOLE, HALF, AFTER)) == [
-        (OLD, expected), (OLD, OLD), ((*OLD[:4], None), expected)
-    ]  # fmt: skip
+    assert decode(event(BEFORE, AFTER, BEFORE, WHOLE, HALF, AFTER)) == [(OLD, expected), (OLD, OLD), ((*OLD[:4], None), expected)]
 
 
 def test_objects_instead_of_text() -> None:
@@ -266,8 +290,9 @@ def test_without_the_document_before_there_are_the_diffs() -> None:
     schema = [ColumnSchema(name=one.name, type_code=code, column_type="json") for one, code in zip(COLUMNS, TYPES)]
     columns = canal_columns(schema, old, new)[1]
     assert [(one.name, one.value, one.updated) for one in columns] == [
-        ("a", "JSON_REMOVE(JSON_ARRAY_INSERT(JSON_REPLACE(a, '$.k', \"it's\"), '$.l[0]', 2), '$.m')", True), ("b", "[]", True),
-    ]  # fmt: skip
+        ("a", "JSON_REMOVE(JSON_ARRAY_INSERT(JSON_REPLACE(a, '$.k', \"it's\"), '$.l[0]', 2), '$.m')", True),
+        ("b", "[]", True),
+    ]
 
 
 def test_the_text_of_diffs_is_canals() -> None:

@@ -63,6 +63,7 @@ def test_cut_connections_lose_and_repeat_nothing(flavor: str, served: bool, stor
     assert got == expected
     assert errors >= least
 
+
 def test_what_cannot_be_asked_for_want_of_a_connection_is_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who may have two connections is told what the server said."""
     fake = FakeBinlog()
@@ -158,9 +159,12 @@ def test_a_stop_does_not_wait_for_a_login() -> None:
 def test_a_source_that_is_not_there_is_told_at_subscribe_and_tried_again() -> None:
     alarms: list[str] = []
     config = canal.InstanceConfig(
-        destination="test", source=canal.MySQLSource(port=1, connect_timeout=1.0), start_timeout=0.3,
-        reconnect_backoff=(0.01, 0.02), alarm=lambda destination, text: alarms.append(text),
-    )  # fmt: skip
+        destination="test",
+        source=canal.MySQLSource(port=1, connect_timeout=1.0),
+        start_timeout=0.3,
+        reconnect_backoff=(0.01, 0.02),
+        alarm=lambda destination, text: alarms.append(text),
+    )
     with canal.Instance(config) as instance:
         with pytest.raises(canal.ConnectionLostError, match="goes on trying"):
             instance.subscribe()

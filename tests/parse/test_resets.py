@@ -45,9 +45,15 @@ class Served:
         with self.fake.serve() as server:
             source = canal.MySQLSource(host=server.host, port=server.port, ssl_mode="DISABLED")
             config = canal.InstanceConfig(
-                destination="resets", source=source, start="earliest", meta=self.meta, reconnect_backoff=(0.01, 0.05),
-                dump_error_threshold=1, alarm=lambda destination, text: self.alarms.append(text), **options,
-            )  # fmt: skip
+                destination="resets",
+                source=source,
+                start="earliest",
+                meta=self.meta,
+                reconnect_backoff=(0.01, 0.05),
+                dump_error_threshold=1,
+                alarm=lambda destination, text: self.alarms.append(text),
+                **options,
+            )
             with canal.Instance(config) as instance:
                 instance.subscribe()
                 if "on_lost" in options:

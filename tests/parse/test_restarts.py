@@ -116,9 +116,13 @@ def made(flavor: Any, **log: Any) -> FakeBinlog:
 
 def read(fake: FakeBinlog, start: Any, options: dict[str, Any], size: int = 1000) -> list[canal.Entry]:
     config = canal.InstanceConfig(
-        destination="restarts", source=fake, start=start, filter=r"shop\.(orders|more)", reconnect_backoff=(0.001, 0.002),
+        destination="restarts",
+        source=fake,
+        start=start,
+        filter=r"shop\.(orders|more)",
+        reconnect_backoff=(0.001, 0.002),
         **options,
-    )  # fmt: skip
+    )
     with canal.Instance(config) as instance:
         instance.subscribe()
         entries: list[canal.Entry] = []
@@ -133,11 +137,23 @@ def told(entry: canal.Entry, with_gtids: bool = True) -> tuple[Any, ...]:
     """All that a user can see of an entry, but for how large transactions are cut."""
     header, position = entry.header, entry.position
     return (
-        entry.entry_type.name, entry.event_type.name, header.gtid, header.journal, header.offset, header.ordinal,
-        header.execute_time, header.server_id, tuple(entry.props.items()), entry.row_change.sql,
+        entry.entry_type.name,
+        entry.event_type.name,
+        header.gtid,
+        header.journal,
+        header.offset,
+        header.ordinal,
+        header.execute_time,
+        header.server_id,
+        tuple(entry.props.items()),
+        entry.row_change.sql,
         tuple((change.before and tuple(change.before), change.after and tuple(change.after)) for change in entry.rows),
-        position.journal, position.offset, position.row, position.xa, position.gtid if with_gtids else "",
-    )  # fmt: skip
+        position.journal,
+        position.offset,
+        position.row,
+        position.xa,
+        position.gtid if with_gtids else "",
+    )
 
 
 def is_change(entry: canal.Entry) -> bool:

@@ -14,11 +14,7 @@ from canal.parse.log.framing import FileFramer, PacketFramer
 from canal.rows.values import ABSENT
 from canal.testing.fake import FakeBinlog, FakeColumn
 from tests.support.packets import dump, pieces
-from tests.support.random_logs import (
-    Row,
-    decode,
-    logs,
-)
+from tests.support.random_logs import Row, decode, logs
 
 # -- columns and their values: (what is given, what must come back) -----------------------------------------------------
 

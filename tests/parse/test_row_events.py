@@ -154,24 +154,33 @@ def test_types_without_a_length(code: int) -> None:
 
 
 def test_every_other_type_has_a_length() -> None:
-    metas = {
-        246: 10,
-        16: 1,
-        247: 0xF701,
-        248: 0xF801,
-        254: 0xFE0A,
-        **dict.fromkeys((140, 242, 245, 249, 250, 251, 252, 255), 2),
-    }
+    metas = {246: 10, 16: 1, 247: 0xF701, 248: 0xF801, 254: 0xFE0A, **dict.fromkeys((140, 242, 245, 249, 250, 251, 252, 255), 2)}
     codes = [*range(1, 20), 140, 141, 242, *range(245, 256)]
     assert unsupported_columns(bytes(codes), tuple(metas.get(code, 0) for code in codes)) is None
 
 
 @pytest.mark.parametrize(
     ("code", "meta"),
-    [(246, 66), (246, 0), (246, 5 | 6 << 8), (246, 65 | 39 << 8), (16, 0), (16, 0x0801), (17, 7), (18, 7), (19, 255),
-     (252, 0), (140, 0), (140, 5),
-     (252, 5), (245, 0), (254, 247 << 8), (254, 247 << 8 | 3), (254, 248 << 8 | 9)],
-)  # fmt: skip
+    [
+        (246, 66),
+        (246, 0),
+        (246, 5 | 6 << 8),
+        (246, 65 | 39 << 8),
+        (16, 0),
+        (16, 0x0801),
+        (17, 7),
+        (18, 7),
+        (19, 255),
+        (252, 0),
+        (140, 0),
+        (140, 5),
+        (252, 5),
+        (245, 0),
+        (254, 247 << 8),
+        (254, 247 << 8 | 3),
+        (254, 248 << 8 | 9),
+    ],
+)
 def test_impossible_metadata(code: int, meta: int) -> None:
     with pytest.raises(DecodeError):
         RowDecoder(bytes([code]), (meta,), None)

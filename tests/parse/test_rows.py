@@ -23,18 +23,7 @@ from canal.errors import DecodeError, UnsupportedError
 from canal.rows import native
 from canal.rows.decoder import RowDecoder
 from canal.rows.values import InvalidJson, InvalidText, ZeroDate
-from tests.support.row_images import (
-    NO_NULLS,
-    UTC,
-    column,
-    date3,
-    datetime2,
-    decode,
-    event,
-    fraction,
-    time2,
-    value,
-)
+from tests.support.row_images import NO_NULLS, UTC, column, date3, datetime2, decode, event, fraction, time2, value
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
@@ -190,9 +179,7 @@ def test_text_in_its_charset(charset: str, raw: bytes, text: str) -> None:
     assert value(252, 2, struct.pack("<H", len(raw)) + raw, charset=charset) == text
 
 
-@pytest.mark.parametrize(
-    ("charset", "raw"), [("utf8mb4", b"a\xff"), ("ascii", b"a\x80"), ("ucs2", b"abc"), ("gbk", b"\x81")]
-)
+@pytest.mark.parametrize(("charset", "raw"), [("utf8mb4", b"a\xff"), ("ascii", b"a\x80"), ("ucs2", b"abc"), ("gbk", b"\x81")])
 def test_bytes_that_are_no_text_are_kept(charset: str, raw: bytes) -> None:
     """T66"""
     found = value(15, 200, bytes([len(raw)]) + raw, charset=charset)
@@ -287,15 +274,23 @@ def test_mariadb_uuid(raw: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["::", "::1", "2001:db8::ff00:42:8329", "::ffff:1.2.3.4", "::1.2.3.4", "1:0:0:2::", "1:2:3:4:5:6:7:8",
-     "1:2:3:4:5:6:7::",
-     "::1:0:0:1", "0:1::1:0:0:1", "::2:3:4:5:6:7:8"],
-)  # fmt: skip
+    [
+        "::",
+        "::1",
+        "2001:db8::ff00:42:8329",
+        "::ffff:1.2.3.4",
+        "::1.2.3.4",
+        "1:0:0:2::",
+        "1:2:3:4:5:6:7:8",
+        "1:2:3:4:5:6:7::",
+        "::1:0:0:1",
+        "0:1::1:0:0:1",
+        "::2:3:4:5:6:7:8",
+    ],
+)
 def test_mariadb_inet6(text: str) -> None:
     """T71"""
-    raw = ipaddress.IPv6Address(
-        text.replace("1:2:3:4:5:6:7::", "1:2:3:4:5:6:7:0").replace("::2:3", "0:2:3")
-    ).packed.rstrip(b"\0")
+    raw = ipaddress.IPv6Address(text.replace("1:2:3:4:5:6:7::", "1:2:3:4:5:6:7:0").replace("::2:3", "0:2:3")).packed.rstrip(b"\0")
     assert value(254, 0xFE10, bytes([len(raw)]) + raw, "inet6") == text
 
 
@@ -357,9 +352,16 @@ def test_damaged_compressed_values_are_typed_errors() -> None:
     whole = compressed(b"x" * 100)
     bomb = compressed(bytes(1 << 24), width=4)
     for raw in (
-        whole[:-1], whole + b"x", whole[:1], whole[:3], whole[:5] + b"\xff" + whole[6:], compressed(b""),
-        b"\x82\0\x63" + whole[3:], b"\x82\0\x65" + whole[3:], bomb,
-    ):  # fmt: skip
+        whole[:-1],
+        whole + b"x",
+        whole[:1],
+        whole[:3],
+        whole[:5] + b"\xff" + whole[6:],
+        compressed(b""),
+        b"\x82\0\x63" + whole[3:],
+        b"\x82\0\x65" + whole[3:],
+        bomb,
+    ):
         with pytest.raises(DecodeError, match="cannot be inflated") as caught:
             value(140, 2, struct.pack("<H", len(raw)) + raw)
         assert caught.value.column == "c"
@@ -411,16 +413,7 @@ def test_date(code: int) -> None:
     """T57"""
     for text in ("0001-01-01", "1000-01-01", "2024-02-29", "2000-02-29", "9999-12-31"):
         assert value(code, 0, date3(*map(int, text.split("-")))) == datetime.date.fromisoformat(text)
-    for text in (
-        "0000-00-00",
-        "2026-00-15",
-        "2026-02-31",
-        "2026-05-00",
-        "2023-02-29",
-        "1900-02-29",
-        "0000-01-01",
-        "2026-04-31",
-    ):
+    for text in ("0000-00-00", "2026-00-15", "2026-02-31", "2026-05-00", "2023-02-29", "1900-02-29", "0000-01-01", "2026-04-31"):
         found = value(code, 0, date3(*map(int, text.split("-"))))
         assert isinstance(found, ZeroDate)
         assert found == text
@@ -490,8 +483,7 @@ def test_time_as_the_manual_stores_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "meta", "raw"),
-    [(18, 2, b"\x99\x00\x00\x00\x00\x64"), (17, 6, b"\0\0\0\1\xff\xff\xff"), (18, 0, b"\0" * 5)],
+    ("code", "meta", "raw"), [(18, 2, b"\x99\x00\x00\x00\x00\x64"), (17, 6, b"\0\0\0\1\xff\xff\xff"), (18, 0, b"\0" * 5)]
 )
 def test_impossible_temporal_bytes(code: int, meta: int, raw: bytes) -> None:
     with pytest.raises(DecodeError, match="'c'"):
@@ -501,9 +493,7 @@ def test_impossible_temporal_bytes(code: int, meta: int, raw: bytes) -> None:
 def test_old_temporal_types() -> None:
     """T60"""
     assert value(11, 0, (123456).to_bytes(3, "little")) == datetime.timedelta(hours=12, minutes=34, seconds=56)
-    assert value(11, 0, (-8385959).to_bytes(3, "little", signed=True)) == -datetime.timedelta(
-        hours=838, minutes=59, seconds=59
-    )
+    assert value(11, 0, (-8385959).to_bytes(3, "little", signed=True)) == -datetime.timedelta(hours=838, minutes=59, seconds=59)
     assert value(12, 0, struct.pack("<Q", 20260131123456)) == datetime.datetime(2026, 1, 31, 12, 34, 56)
     assert value(12, 0, bytes(8)) == ZeroDate("0000-00-00 00:00:00")
     assert value(12, 0, struct.pack("<Q", 20260015000000)) == ZeroDate("2026-00-15 00:00:00")

@@ -20,11 +20,14 @@ MODULES = [path for path in PACKAGE.rglob("*.py") if "testing" not in path.parts
 @pytest.mark.parametrize(
     ("version", "comment", "flavor", "numbers"),
     [
-        ("5.5.9-log", "", "mysql", (5, 5, 9)), ("10.11.19-MariaDB-1", "Debian 12", "mariadb", (10, 11, 19)),
-        ("10.6.16", "MariaDB Server", "mariadb", (10, 6, 16)), ("8.0.mysql_aurora.3.04.0", "", "mysql", (8, 0, sys.maxsize)),
-        ("", "", "mysql", (sys.maxsize,)), ("unknown", "", "mysql", (sys.maxsize,)),
+        ("5.5.9-log", "", "mysql", (5, 5, 9)),
+        ("10.11.19-MariaDB-1", "Debian 12", "mariadb", (10, 11, 19)),
+        ("10.6.16", "MariaDB Server", "mariadb", (10, 6, 16)),
+        ("8.0.mysql_aurora.3.04.0", "", "mysql", (8, 0, sys.maxsize)),
+        ("", "", "mysql", (sys.maxsize,)),
+        ("unknown", "", "mysql", (sys.maxsize,)),
     ],
-)  # fmt: skip
+)
 def test_a_release_is_read_from_what_a_server_says(version: str, comment: str, flavor: str, numbers: tuple[int, ...]) -> None:
     """What it does not say is new."""
     assert Release.parse(version, comment) == Release(flavor, numbers)
@@ -58,9 +61,10 @@ def test_no_other_module_compares_versions() -> None:
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in MODULES
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Compare) and any(map(is_version, (node.left, *node.comparators)))
+        if isinstance(node, ast.Compare)
+        and any(map(is_version, (node.left, *node.comparators)))
         and any(map(has_numbers, (node.left, *node.comparators)))
-    ]  # fmt: skip
+    ]
     assert found == []
 
 

@@ -92,9 +92,7 @@ def is_error(found: Any) -> bool:
 @FLAVORS
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("read", READS)
-def test_no_read_of_files_believes_a_flipped_byte(
-    tmp_path: Path, flavor: str, follow: bool, read: Read, thorough: bool
-) -> None:
+def test_no_read_of_files_believes_a_flipped_byte(tmp_path: Path, flavor: str, follow: bool, read: Read, thorough: bool) -> None:
     fake = two_logs(flavor)
     *_, path = fake.write(tmp_path)
     whole = path.read_bytes()

@@ -13,10 +13,7 @@ import pymysql
 import pytest
 
 from canal.binlog.server_facts import Release
-from canal.errors import (
-    ConfigError,
-    ConnectionLostError,
-)
+from canal.errors import ConfigError, ConnectionLostError
 from canal.parse.source import _pymysql
 from canal.parse.source.login import clock_offset
 from canal.parse.source.mysql import MySQLSource
@@ -40,12 +37,24 @@ def test_the_server_id_is_random_and_stays_with_the_object() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"ssl_mode": "MAYBE"}, {"ssl_mode": "REQUIRED", "ssl_ca": "ca.pem"}, {"server_id": 0}, {"server_id": 1 << 32},
-        {"heartbeat_interval": 0}, {"connect_timeout": -1}, {"port": 0}, {"port": 1 << 16}, {"port": (1 << 16) + 3306},
-        {"tls_min_version": "1.2"}, {"tls_min_version": "TLSv1.2", "ssl_mode": "DISABLED"},
-        {"port": "x"}, {"server_id": []}, {"receive_buffer": float("inf")}, {"read_timeout": None}, {"ssl_mode": None},
+        {"ssl_mode": "MAYBE"},
+        {"ssl_mode": "REQUIRED", "ssl_ca": "ca.pem"},
+        {"server_id": 0},
+        {"server_id": 1 << 32},
+        {"heartbeat_interval": 0},
+        {"connect_timeout": -1},
+        {"port": 0},
+        {"port": 1 << 16},
+        {"port": (1 << 16) + 3306},
+        {"tls_min_version": "1.2"},
+        {"tls_min_version": "TLSv1.2", "ssl_mode": "DISABLED"},
+        {"port": "x"},
+        {"server_id": []},
+        {"receive_buffer": float("inf")},
+        {"read_timeout": None},
+        {"ssl_mode": None},
     ],
-)  # fmt: skip
+)
 def test_bad_options_are_found_before_anything_starts(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         MySQLSource(**options)
@@ -165,11 +174,13 @@ def test_a_dump_by_gtid_names_no_journal() -> None:
 @pytest.mark.parametrize(
     ("flavor", "version", "statement"),
     [
-        ("mysql", (5, 6, 51), "SHOW MASTER STATUS"), ("mysql", (8, 0, 46), "SHOW MASTER STATUS"),
-        ("mysql", (8, 2, 0), "SHOW BINARY LOG STATUS"), ("mysql", (9, 7, 4), "SHOW BINARY LOG STATUS"),
+        ("mysql", (5, 6, 51), "SHOW MASTER STATUS"),
+        ("mysql", (8, 0, 46), "SHOW MASTER STATUS"),
+        ("mysql", (8, 2, 0), "SHOW BINARY LOG STATUS"),
+        ("mysql", (9, 7, 4), "SHOW BINARY LOG STATUS"),
         ("mariadb", (11, 8, 5), "SHOW MASTER STATUS"),
     ],
-)  # fmt: skip
+)
 def test_each_server_is_asked_in_its_own_words(flavor: str, version: tuple[int, ...], statement: str) -> None:
     """T28: MySQL 8.2 renamed the statement, 8.4 dropped the old one, MariaDB never had the new one."""
     assert Release(flavor, version).status_query == statement
@@ -182,9 +193,16 @@ def test_the_driver_still_has_the_parts_that_are_used() -> None:
     connection = pymysql.connections.Connection(defer_connect=True)
 
     for name in (
-        "_execute_command", "_read_ok_packet", "_read_packet", "_read_bytes", "_write_bytes", "_force_close", "write_packet",
-        "_get_server_information", "_process_auth",
-    ):  # fmt: skip
+        "_execute_command",
+        "_read_ok_packet",
+        "_read_packet",
+        "_read_bytes",
+        "_write_bytes",
+        "_force_close",
+        "write_packet",
+        "_get_server_information",
+        "_process_auth",
+    ):
         assert callable(getattr(connection, name)), name
     assert connection._sock is None
 

@@ -33,8 +33,10 @@ def facts(position: canal.Position | None = None, configured: str | canal.Positi
 
 ELSEWHERE = canal.Position("b.000001", 4, source=THERE)
 AT, FROM, BY_GTID = (
-    canal.Position("binlog.000003", 154), canal.Position("binlog.000003", timestamp=1), canal.Position(gtid=DONE),
-)  # fmt: skip
+    canal.Position("binlog.000003", 154),
+    canal.Position("binlog.000003", timestamp=1),
+    canal.Position(gtid=DONE),
+)
 
 TABLE = [
     # GTID mode: the stored set first, a configured one on a first start only.
@@ -88,7 +90,7 @@ TABLE = [
     (facts(None, FROM), "first start", How.RESOLVE, FROM),
     (facts(None, BY_GTID, has_gtids=False), "first start", How.RESOLVE, BY_GTID),
     (facts(None, BY_GTID, lost=9, on_lost="latest"), "first start by GTID set", How.RESOLVE, BY_GTID),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("known", "rule", "how", "start"), TABLE)
@@ -105,15 +107,22 @@ def test_the_table_has_every_rule() -> None:
 
 POSITIONS = st.none() | st.builds(
     canal.Position,
-    journal=st.sampled_from(["", "b.000001"]), offset=st.integers(0, 9), gtid=st.sampled_from(["", DONE, "0-1-2"]),
-    timestamp=st.sampled_from([0, 1, 10**12]), source=st.sampled_from(["", HERE, THERE]),
-)  # fmt: skip
+    journal=st.sampled_from(["", "b.000001"]),
+    offset=st.integers(0, 9),
+    gtid=st.sampled_from(["", DONE, "0-1-2"]),
+    timestamp=st.sampled_from([0, 1, 10**12]),
+    source=st.sampled_from(["", HERE, THERE]),
+)
 
 
 @given(
-    position=POSITIONS, configured=st.sampled_from(["latest", "earliest"]) | POSITIONS.filter(bool), lost=st.integers(0, 4),
-    on_lost=st.sampled_from(ON_LOST), has_gtids=st.booleans(), flavor=st.sampled_from(["mysql", "mariadb"]),
-)  # fmt: skip
+    position=POSITIONS,
+    configured=st.sampled_from(["latest", "earliest"]) | POSITIONS.filter(bool),
+    lost=st.integers(0, 4),
+    on_lost=st.sampled_from(ON_LOST),
+    has_gtids=st.booleans(),
+    flavor=st.sampled_from(["mysql", "mariadb"]),
+)
 def test_whatever_is_known_there_is_a_decision_that_skips_nothing_by_itself(
     position: canal.Position | None, configured: Any, lost: int, on_lost: str, has_gtids: bool, flavor: str
 ) -> None:

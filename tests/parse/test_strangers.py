@@ -27,15 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 import canal
 import canal.targets
-from canal import (
-    AuthenticationError,
-    CanalError,
-    ConfigError,
-    ConnectionLostError,
-    DecodeError,
-    InstanceConfig,
-    MySQLSource,
-)
+from canal import AuthenticationError, CanalError, ConfigError, ConnectionLostError, DecodeError, InstanceConfig, MySQLSource
 from canal.errors import ServerError
 from canal.parse.log.events import MAX_INFLATED_BYTES
 from canal.parse.log.framing import PacketFramer
@@ -115,8 +107,17 @@ class Stranger:
     def offer(self, tls: bool) -> bool:
         """Greet; return whether TLS begins."""
         offered = CAPABILITIES | (0x800 if tls else 0)
-        self.say(b"\x0a8.4.0\0" + bytes(4) + SALT[:8] + b"\0" + struct.pack("<HBHH", offered & 0xFFFF, 45, 2, offered >> 16)[:7]
-                 + b"\x15" + bytes(10) + SALT[8:] + b"\0caching_sha2_password\0")  # fmt: skip
+        self.say(
+            b"\x0a8.4.0\0"
+            + bytes(4)
+            + SALT[:8]
+            + b"\0"
+            + struct.pack("<HBHH", offered & 0xFFFF, 45, 2, offered >> 16)[:7]
+            + b"\x15"
+            + bytes(10)
+            + SALT[8:]
+            + b"\0caching_sha2_password\0"
+        )
         return bool(struct.unpack("<I", self.hear()[:4])[0] & 0x800)
 
     def switch(self, plugin: str) -> bytes:
@@ -254,9 +255,15 @@ def may_learn(ask: Callable[[Stranger], None], way: str, option: str) -> bool:
     "ask", [ask_sha256, ask_caching_sha2, ask_behind_the_cache, ask_behind_another, ask_in_clear_text, ask_by_dialog]
 )
 def test_who_answers_learns_the_password_only_where_an_option_says_so(
-    papers: Papers, others: Papers, tmp_path: Path, ask: Callable[[Stranger], None], way: str, option: str,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    papers: Papers,
+    others: Papers,
+    tmp_path: Path,
+    ask: Callable[[Stranger], None],
+    way: str,
+    option: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     offers_tls, options = way_options(way, papers, others, tmp_path, monkeypatch)
     key = papers.public.decode()
     more = {name: key if value == "papers" else value for name, value in OPTIONS[option].items()}
@@ -374,8 +381,7 @@ def test_a_pinned_key_is_the_one_that_counts(papers: Papers) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "count"),
-    [({"ssl_mode": "DISABLED"}, 1), ({"ssl_mode": "DISABLED", "get_server_public_key": True}, 0), ({}, 0)],
+    ("options", "count"), [({"ssl_mode": "DISABLED"}, 1), ({"ssl_mode": "DISABLED", "get_server_public_key": True}, 0), ({}, 0)]
 )
 def test_a_login_that_works_until_the_servers_restart_is_a_warning(
     papers: Papers, caplog: pytest.LogCaptureFixture, options: dict[str, Any], count: int
@@ -480,10 +486,18 @@ def flood_with_one_value(one: Stranger) -> None:
 
 
 @pytest.mark.parametrize(
-    "act", [flood_with_greeting, flood_with_packets, flood_with_questions, logged_in(flood_with_columns),
-            logged_in(flood_with_rows), logged_in(flood_with_nulls), logged_in(flood_with_one_value)],
+    "act",
+    [
+        flood_with_greeting,
+        flood_with_packets,
+        flood_with_questions,
+        logged_in(flood_with_columns),
+        logged_in(flood_with_rows),
+        logged_in(flood_with_nulls),
+        logged_in(flood_with_one_value),
+    ],
     ids=["greeting", "packets", "questions", "columns", "rows", "nulls", "one value"],
-)  # fmt: skip
+)
 def test_what_a_stranger_sends_is_refused_beyond_a_budget(
     papers: Papers, act: Callable[[Stranger], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -522,9 +536,7 @@ def test_the_budgets_are_those_of_the_page() -> None:
     assert MAX_INFLATED_BYTES == 256 << 20
 
 
-def test_a_row_that_is_read_as_it_arrives_has_a_budget_of_its_own(
-    papers: Papers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_is_read_as_it_arrives_has_a_budget_of_its_own(papers: Papers, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of a snapshot are."""
     monkeypatch.setattr(_pymysql, "_ROW_BYTES", 4 << 20)
     row = b"\xfd" + (1 << 20).to_bytes(3, "little") + b"x" * (1 << 20)
@@ -547,9 +559,7 @@ def test_a_row_that_is_read_as_it_arrives_has_a_budget_of_its_own(
     assert peak < 12 << 20
 
 
-def test_a_row_of_a_snapshot_beyond_its_budget_is_an_error_of_the_server(
-    papers: Papers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_of_a_snapshot_beyond_its_budget_is_an_error_of_the_server(papers: Papers, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     from canal.snapshot.session import SnapshotSession
 
@@ -609,8 +619,10 @@ def test_a_native_password_goes_as_a_proof_of_it(papers: Papers) -> None:
         assert [is_proof(guess, answer) for guess in (PASSWORD, "guess", "")] == [True, False, False]
 
 
-@pytest.mark.parametrize("plugin", ["mysql_native_password", "sha256_password", "caching_sha2_password", "client_ed25519",
-                                    "mysql_clear_password", "dialog"])  # fmt: skip
+@pytest.mark.parametrize(
+    "plugin",
+    ["mysql_native_password", "sha256_password", "caching_sha2_password", "client_ed25519", "mysql_clear_password", "dialog"],
+)
 @pytest.mark.parametrize("more", [b"\1\4", b"\1\2", b"\1more"])
 def test_who_goes_on_to_ask_gets_no_answer(papers: Papers, plugin: str, more: bytes) -> None:
     """Also where the plugin would give the password itself: once is enough."""
@@ -678,9 +690,12 @@ def pipe_target(connect: dict[str, Any]) -> contextlib.AbstractContextManager[ob
 @pytest.mark.parametrize("begin", [spark_target, pipe_target])
 @pytest.mark.parametrize(("ssl_ca", "learned"), [("", PASSWORD), ("papers", PASSWORD), ("others", "")])
 def test_a_target_gives_its_password_by_pymysqls_rules(
-    papers: Papers, others: Papers, begin: Callable[[dict[str, Any]], contextlib.AbstractContextManager[object]], ssl_ca: str,
+    papers: Papers,
+    others: Papers,
+    begin: Callable[[dict[str, Any]], contextlib.AbstractContextManager[object]],
+    ssl_ca: str,
     learned: str,
-) -> None:  # fmt: skip
+) -> None:
     """To whoever answers, unless ``ssl`` names an authority."""
 
     def act(one: Stranger) -> None:
@@ -835,9 +850,7 @@ REMEDIES: Final[list[tuple[str, Callable[[Stranger], None], str]]] = [
 
 
 @pytest.mark.parametrize(("row", "act", "remedy"), REMEDIES, ids=[row for row, *_ in REMEDIES])
-def test_login_after_the_remedy_reads_every_row(
-    papers: Papers, row: str, act: Callable[[Stranger], None], remedy: str
-) -> None:
+def test_login_after_the_remedy_reads_every_row(papers: Papers, row: str, act: Callable[[Stranger], None], remedy: str) -> None:
     """The stranger gives way to a server that answers as one does, with an account of mysql_native_password."""
     fake = FakeBinlog()
     table = fake.table("shop", "orders", "id INT PRIMARY KEY")

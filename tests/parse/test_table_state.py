@@ -61,12 +61,13 @@ DROP = "DROP TABLE {}"
 @pytest.mark.parametrize(
     "statements",
     [
-        (CREATE, "INSERT", DROP), (CASCADE, "INSERT", DROP),
+        (CREATE, "INSERT", DROP),
+        (CASCADE, "INSERT", DROP),
         (CREATE, "ALTER TABLE {0} RENAME {0}_renamed", DROP + "_renamed"),
         (CREATE.replace("TABLE", "TEMPORARY TABLE"), "DROP TEMPORARY TABLE {}"),
     ],
     ids=["plain", "cascades", "renamed", "temporary"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize(("flavor", "metadata"), [("mysql", "FULL"), ("mariadb", "NO_LOG")])
 def test_tables_that_come_and_go_leave_nothing(
     monkeypatch: pytest.MonkeyPatch, flavor: Any, metadata: Any, statements: tuple[str, ...], name: str

@@ -58,9 +58,15 @@ def test_full_metadata_needs_no_look_up() -> None:
     assert asked == []
     assert [c.name for c in columns] == ["id", "price", "note", "body", "raw", "status", "flags", "at"]
     assert [c.column_type for c in columns] == [
-        "int unsigned", "decimal(10,2)", "varchar(20)", "text", "binary(4)", "enum('new','paid')", "set('a','b','c')",
+        "int unsigned",
+        "decimal(10,2)",
+        "varchar(20)",
+        "text",
+        "binary(4)",
+        "enum('new','paid')",
+        "set('a','b','c')",
         "datetime(3)",
-    ]  # fmt: skip
+    ]
     assert (columns[0].key, columns[2].charset, columns[4].charset) == (True, "latin1", "binary")
     assert columns[5].labels == ("new", "paid")
 
@@ -206,7 +212,7 @@ def test_digits_of_old_temporal_types_of_mariadb_come_from_the_schema_or_are_ref
         (None, ["binary(16)", "binary(16)", "binary(4)", "binary(16)", "varbinary(16)"]),
         (canal.errors.SchemaError("changed since"), ["binary(16)", "binary(16)", "binary(4)", "binary(16)", "varbinary(16)"]),
     ],
-)  # fmt: skip
+)
 def test_addresses_of_mariadb_come_from_the_schema_or_are_bytes(
     known: str | canal.errors.SchemaError | None, expected: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -276,8 +282,10 @@ def test_invisible_columns_are_columns_of_the_image() -> None:
     resolve, _ = resolver()
 
     assert [(column.name, column.visible) for column in resolve.resolve(event[25:-4]).columns] == [
-        ("a", True), ("b", False), ("c", True),
-    ]  # fmt: skip
+        ("a", True),
+        ("b", False),
+        ("c", True),
+    ]
 
 
 def test_every_truncation_of_a_table_map_is_a_typed_error_or_a_shorter_map() -> None:
@@ -304,10 +312,17 @@ def raw_map(types: list[int], signs: bytes | None = None, *fields: tuple[int, by
     count = len(types)
     names = b"".join(bytes((1, 97 + i)) for i in range(count))
     optional = [(4, names), *fields] + ([(1, signs)] if signs is not None else [])
-    return b"".join((
-        b"\1\0\1d\0\1t\0", bytes([count]), bytes(types), bytes([len(metas)]), metas, b"\xff" * ((count + 7) // 8),
-        *(bytes((kind, len(value))) + value for kind, value in optional),
-    ))  # fmt: skip
+    return b"".join(
+        (
+            b"\1\0\1d\0\1t\0",
+            bytes([count]),
+            bytes(types),
+            bytes([len(metas)]),
+            metas,
+            b"\xff" * ((count + 7) // 8),
+            *(bytes((kind, len(value))) + value for kind, value in optional),
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -417,9 +432,10 @@ def test_a_table_with_the_columns_of_a_sequence_and_a_key_is_no_sequence(metadat
     fake = FakeBinlog("mariadb", metadata=metadata)
     columns = ", ".join(f"{one.name} {one.column_type} NOT NULL" for one in sequences.COLUMNS)
     tables = [
-        fake.table("shop", "numbers", columns), fake.table("shop", "keyed", f"{columns}, PRIMARY KEY (start_value)"),
+        fake.table("shop", "numbers", columns),
+        fake.table("shop", "keyed", f"{columns}, PRIMARY KEY (start_value)"),
         fake.table("shop", "wider", f"{columns}, more INT NULL"),
-    ]  # fmt: skip
+    ]
     for table in tables:
         table.insert({one.name: 1 for one in sequences.COLUMNS})
 

@@ -19,9 +19,7 @@ def log_of(digests: list[str], first: int = 0) -> list[Done]:
     return [(digest, partial(canal.Position, "binlog.000001", first + at)) for at, digest in enumerate(digests, 1)]
 
 
-@given(
-    history=st.lists(st.sampled_from(DIGESTS), min_size=1, max_size=60), data=st.data(), size=st.integers(1, 16)
-)  # fmt: skip
+@given(history=st.lists(st.sampled_from(DIGESTS), min_size=1, max_size=60), data=st.data(), size=st.integers(1, 16))
 def test_nothing_that_is_not_done_is_ever_passed_by(history: list[str], data: st.DataObject, size: int) -> None:
     """Digests that repeat, a search that begins anywhere, and a replica that lacks the last ones."""
     done = data.draw(st.integers(1, len(history)))

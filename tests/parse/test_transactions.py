@@ -204,10 +204,13 @@ class Reference:
 
 
 STEPS = st.one_of(
-    st.tuples(st.just("insert")), st.tuples(st.just("insert")), st.tuples(st.just("insert_filtered")),
-    st.tuples(st.just("statement")), st.tuples(st.just("savepoint"), st.sampled_from("abc")),
+    st.tuples(st.just("insert")),
+    st.tuples(st.just("insert")),
+    st.tuples(st.just("insert_filtered")),
+    st.tuples(st.just("statement")),
+    st.tuples(st.just("savepoint"), st.sampled_from("abc")),
     st.tuples(st.just("roll_back"), st.sampled_from("abc")),
-)  # fmt: skip
+)
 
 
 @given(st.sampled_from(["mysql", "mariadb"]), st.sampled_from(["XID", "ROLLBACK"]), st.lists(STEPS, max_size=40))
@@ -308,8 +311,10 @@ def test_an_xa_transaction_of_statements_that_is_rolled_back_before_it_is_prepar
     options = {"read_again": lambda wanted, offset: iter(events), "look_ahead": lambda journal, offset: [(0, 12)]}
     entries = decoded(events, piece_entries=4 if large else 100, **options)
     assert [(entry.entry_type.name, entry.row_change.sql) for entry in entries] == [
-        ("TRANSACTIONBEGIN", ""), ("ROWDATA", "INSERT INTO log VALUES (1)"), ("TRANSACTIONEND", "")
-    ]  # fmt: skip
+        ("TRANSACTIONBEGIN", ""),
+        ("ROWDATA", "INSERT INTO log VALUES (1)"),
+        ("TRANSACTIONEND", ""),
+    ]
     assert entries[-1].position.xa == ()
     assert entries[-1].transaction.row_count == (11 if large else 2)
 
@@ -434,9 +439,7 @@ def test_tagged_gtids_are_followed() -> None:
     events = fake.events()
     ends = [entry for entry in decoded(events) if entry.is_end]
 
-    assert [end.header.gtid for end in ends] == [
-        f"{UUID}:{text}" for text in ("1", "a:2", "a:3", "b:4", "2", "a:6")
-    ]
+    assert [end.header.gtid for end in ends] == [f"{UUID}:{text}" for text in ("1", "a:2", "a:3", "b:4", "2", "a:6")]
     assert ends[-1].position.gtid == fake.executed == f"{UUID}:1-2:a:2-3:6:b:4"
     scan = TransactionScan()
     for event in events:
@@ -451,9 +454,11 @@ def test_tagged_gtids_are_followed() -> None:
 
 
 @given(
-    st.binary(min_size=16, max_size=16), st.from_regex("[a-z_][a-z0-9_]{0,31}", fullmatch=True), st.integers(1, 2**63 - 2),
+    st.binary(min_size=16, max_size=16),
+    st.from_regex("[a-z_][a-z0-9_]{0,31}", fullmatch=True),
+    st.integers(1, 2**63 - 2),
     st.booleans(),
-)  # fmt: skip
+)
 def test_a_tagged_gtid_event_is_read_at_any_number(source: bytes, tag: str, number: int, statement: bool) -> None:
     body = bytes(19) + _encode.tagged_gtid_body(source, tag, number, 1, statement)
     text, found, flags = parse_tagged_gtid(body, len(body))

@@ -24,12 +24,7 @@ def log_with(kind: int, body: bytes, *, flags: int = 0, **options: Any) -> list[
     return chained([*events[:begin], event + struct.pack("<I", zlib.crc32(event)), *events[begin:]])
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (12, "NEW_LOAD"), (20, "PRE_GA_WRITE_ROWS"), (99, "99"),
-    ],  # fmt: skip
-)
+@pytest.mark.parametrize(("kind", "name"), [(12, "NEW_LOAD"), (20, "PRE_GA_WRITE_ROWS"), (99, "99")])
 def test_an_event_that_is_not_decoded_is_named(kind: int, name: str) -> None:
     """T17"""
     with pytest.raises(canal.errors.UnsupportedError, match=name) as caught:

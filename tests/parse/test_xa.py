@@ -298,9 +298,14 @@ def test_purged_rows_are_left_behind_where_on_lost_says_so(flavor):
     binlog.end()
     binlog.purge(binlog.journal)
     config = InstanceConfig(
-        destination="xa", source=binlog, start="earliest", on_lost="earliest", dump_error_threshold=0,
-        reconnect_backoff=(0.001, 0.001), alarm=lambda _, text: alarms.append(str(text)),
-    )  # fmt: skip
+        destination="xa",
+        source=binlog,
+        start="earliest",
+        on_lost="earliest",
+        dump_error_threshold=0,
+        reconnect_backoff=(0.001, 0.001),
+        alarm=lambda _, text: alarms.append(str(text)),
+    )
     with Instance(config) as instance:
         assert _changes(_deliver(instance)) == [2, 3]
     assert len([text for text in alarms if "LOST" in text]) == 1

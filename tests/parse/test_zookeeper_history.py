@@ -173,9 +173,7 @@ def test_a_crash_at_any_write_leaves_whole_steps_and_no_rubbish(
 
 
 @pytest.mark.parametrize("deed", ["add", "forget"])
-def test_a_second_process_without_turns_is_found_out(
-    alone: canal.parse.ZooKeeperHistory, config: ZooKeeper, deed: str
-) -> None:
+def test_a_second_process_without_turns_is_found_out(alone: canal.parse.ZooKeeperHistory, config: ZooKeeper, deed: str) -> None:
     other = canal.parse.ZooKeeperHistory(config)
     other.open("x")
     alone.add(at(1), {T: {"n": 1}}, {})
@@ -322,9 +320,13 @@ def _read_through(history: Failing, told: list[str]) -> list[tuple[str, ...]]:
     table.insert({"id": 2})
     fake.end()
     config = canal.InstanceConfig(
-        destination="x", source=fake, start="earliest", schema_history=history, reconnect_backoff=(0.01, 0.01),
+        destination="x",
+        source=fake,
+        start="earliest",
+        schema_history=history,
+        reconnect_backoff=(0.01, 0.01),
         alarm=lambda destination, text: told.append(text),
-    )  # fmt: skip
+    )
     with canal.Instance(config) as instance:
         instance.subscribe()
         return [

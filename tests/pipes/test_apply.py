@@ -267,10 +267,12 @@ def test_the_beginning_of_a_snapshot_is_appended_as_it_was_told() -> None:
 
 def test_an_empty_chunk_takes_nothing_of_the_others_away() -> None:
     for batches in (
-        [begins(5) + read(5, 1), begins(5)], [read(5, 1) + begins(5)], [read(5, 1), begins(5)],
+        [begins(5) + read(5, 1), begins(5)],
+        [read(5, 1) + begins(5)],
+        [read(5, 1), begins(5)],
         [begins(5), read(5, 1), begins(5)],
         [read(5, 1), [change("I", 5, 0, whole(2)), change("D", 6, 0, whole(2))], begins(5)],
-    ):  # fmt: skip
+    ):
         assert set(content(applied(*batches).rows)) == {(1, "x")}
 
 

@@ -257,9 +257,14 @@ def test_turns_of_two_processes_apply_each_change_once(
     target = str(tmp_path / "orders")
     with log.serve(user="u", password="p") as server, contextlib.ExitStack() as stack:
         command = [
-            sys.executable, "-m", "tests.programs.spark_turns_child",
-            str(server.port), zookeeper_server.hosts, zookeeper_root, target
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "tests.programs.spark_turns_child",
+            str(server.port),
+            zookeeper_server.hosts,
+            zookeeper_root,
+            target,
+        ]
         children = []
         for _ in range(2):
             child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -307,9 +312,11 @@ def test_a_delta_table_follows_a_log_without_spark(tmp_path: Path) -> None:
 
 def lake(kind: str, path: Path) -> Any:
     made: dict[str, Callable[[], Any]] = {
-        "memory": MemoryTarget, "delta": lambda: DeltaTableTarget(str(path / "orders")), "iceberg": lambda: Iceberg(path).make(),
+        "memory": MemoryTarget,
+        "delta": lambda: DeltaTableTarget(str(path / "orders")),
+        "iceberg": lambda: Iceberg(path).make(),
         "parquet": lambda: ParquetTableTarget(str(path / "orders")),
-    }  # fmt: skip
+    }
     return made[kind]()
 
 
@@ -390,9 +397,11 @@ def test_a_loss_stands_in_the_target_with_its_progress(kind: str, tmp_path: Path
         foreach_batch(None, instance, apply_changes(target, keys))
     assert [progress.table.txn for progress in [apply_changes(target, keys).progress()] if progress and not progress.table.fault]
     found = {
-        "memory": lambda: target.rows, "delta": lambda: DeltaTable(target.path).to_pyarrow_table(),
-        "iceberg": lambda: Iceberg(tmp_path).rows(target), "parquet": lambda: pq.read_table(target.path),
-    }[kind]()  # fmt: skip
+        "memory": lambda: target.rows,
+        "delta": lambda: DeltaTable(target.path).to_pyarrow_table(),
+        "iceberg": lambda: Iceberg(tmp_path).rows(target),
+        "parquet": lambda: pq.read_table(target.path),
+    }[kind]()
     assert sorted(found["id"].to_pylist()) == [1, 2, 3]
 
 

@@ -136,9 +136,7 @@ def test_columns_give_the_tables_that_rows_give(
     _play(fake_binlog, seed=batch_size)
     fake_binlog.end()
 
-    rows, columns = (
-        _followed(fake_binlog, Tables(least, scope), rules=rules, batch_size=batch_size) for least in (None, 1)
-    )  # fmt: skip
+    rows, columns = (_followed(fake_binlog, Tables(least, scope), rules=rules, batch_size=batch_size) for least in (None, 1))
 
     assert columns.rows == rows.rows
     assert columns.progress == rows.progress

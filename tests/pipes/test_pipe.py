@@ -531,9 +531,12 @@ def test_a_rule_chooses_renames_fills_and_masks_columns(fake_binlog: FakeBinlog,
     table.insert({"id": 1, "n": 5, "note": "secret"}, {"id": 2, "n": 6})
     table.update({"id": 1, "n": 5, "note": "secret"}, {"id": 3})
     rule = canal.Rule(
-        fields=["note", "id"], rename={"id": "key", "note": "hint"}, mask={"note": len}, defaults={"origin": "eu"},
+        fields=["note", "id"],
+        rename={"id": "key", "note": "hint"},
+        mask={"note": len},
+        defaults={"origin": "eu"},
         to="{schema}_{table}",
-    )  # fmt: skip
+    )
 
     piped(fake_binlog, target, rule)
 
@@ -584,12 +587,8 @@ def test_two_tables_never_become_one_unawares(fake_binlog: FakeBinlog, target: S
 
 
 @pytest.mark.parametrize(
-    "rule",
-    [
-        {"fields": ["id", "price"]}, {"mask": {"price": len}}, {"rename": {"n": "note"}}, {"keys": ["price"]},
-    ],
-    ids=str,
-)  # fmt: skip
+    "rule", [{"fields": ["id", "price"]}, {"mask": {"price": len}}, {"rename": {"n": "note"}}, {"keys": ["price"]}], ids=str
+)
 def test_a_rule_that_does_not_fit_its_table_is_an_error(fake_binlog: FakeBinlog, target: SQLiteTarget, rule: Any) -> None:
     orders(fake_binlog).insert({"id": 1})
 
@@ -603,11 +602,16 @@ def test_a_rule_that_does_not_fit_its_table_is_an_error(fake_binlog: FakeBinlog,
 @pytest.mark.parametrize(
     "options",
     [
-        {"on_error": "ignore"}, {"on_unfit": "skip"}, {"on_large": "tear"}, {"acknowledged": "binlog.000001:4"},
-        {"batch_size": 0}, {"rules": ["shop"]}, {"target": "sqlite:///copy.db"},
+        {"on_error": "ignore"},
+        {"on_unfit": "skip"},
+        {"on_large": "tear"},
+        {"acknowledged": "binlog.000001:4"},
+        {"batch_size": 0},
+        {"rules": ["shop"]},
+        {"target": "sqlite:///copy.db"},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_options_that_cannot_be_are_errors(canal_instance: Any, fake_binlog: FakeBinlog, target: Any, options: Any) -> None:
     arguments = {"target": target, **options}
 
@@ -618,12 +622,20 @@ def test_options_that_cannot_be_are_errors(canal_instance: Any, fake_binlog: Fak
 @pytest.mark.parametrize(
     "options",
     [
-        {"tables": "("}, {"fields": "id"}, {"to": "{database}"}, {"where": "n > 1"}, {"rename": "x"}, {"rename": {"id": 5}},
-        {"defaults": ["id"]}, {"mask": str}, {"mask": {"id": canal.Mask.last(4)}},
-        {"exclude": "id"}, {"fields": ["id"], "exclude": ["n"]},
+        {"tables": "("},
+        {"fields": "id"},
+        {"to": "{database}"},
+        {"where": "n > 1"},
+        {"rename": "x"},
+        {"rename": {"id": 5}},
+        {"defaults": ["id"]},
+        {"mask": str},
+        {"mask": {"id": canal.Mask.last(4)}},
+        {"exclude": "id"},
+        {"fields": ["id"], "exclude": ["n"]},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_rules_that_cannot_be_are_errors(options: Any) -> None:
     with pytest.raises(canal.ConfigError):
         canal.Rule(**options)

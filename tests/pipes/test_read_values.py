@@ -32,9 +32,7 @@ def _logged(server: ThrowawayServer, start: canal.Position, database: str, **opt
     """The rows that the log has since ``start``, by table."""
     server.query(f"CREATE TABLE `{database}`.the_end (id INT PRIMARY KEY)")
     server.query(f"INSERT INTO `{database}`.the_end VALUES (1)")
-    config = canal.InstanceConfig(
-        destination="s", source=source(server), start=start, filter=rf"{database}\..*", **options
-    )
+    config = canal.InstanceConfig(destination="s", source=source(server), start=start, filter=rf"{database}\..*", **options)
     found: dict[str, list[Row]] = {}
     with canal.Instance(config) as instance:
         instance.subscribe()

@@ -57,9 +57,11 @@ def test_a_change_of_route_gives_two_messages_with_ids_of_their_own(fake_binlog:
     table.update({"id": 1, "n": 1, "country": "de"}, {"country": "fr"})
 
     piped(
-        fake_binlog, JSONLinesTarget(folder / "log"), folder,
+        fake_binlog,
+        JSONLinesTarget(folder / "log"),
+        folder,
         canal.Rule(tables=r"shop\.c", to=lambda change: f"c_{change.row['country']}"),
-    )  # fmt: skip
+    )
 
     lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     assert [(line["table"], line["op"]) for line in lines] == [("c_de", "DELETE"), ("c_fr", "INSERT")]
@@ -78,9 +80,7 @@ def minimal(fake: FakeBinlog, target: SQLiteTarget, folder: Path, *rules: canal.
     return table
 
 
-def test_defaults_leave_alone_what_an_update_does_not_change(
-    fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path
-) -> None:
+def test_defaults_leave_alone_what_an_update_does_not_change(fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path) -> None:
     rule = canal.Rule(tables=r"shop\.c", defaults={"country": "??", "more": 5})
     table = minimal(fake_binlog, target, folder, rule)
 
@@ -114,9 +114,7 @@ def test_a_rule_that_needs_a_column_which_the_image_lacks_is_refused(
     assert len((folder / "parked").read_text().splitlines()) == 1
 
 
-def test_a_rule_that_needs_columns_of_the_image_alone_passes(
-    fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path
-) -> None:
+def test_a_rule_that_needs_columns_of_the_image_alone_passes(fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path) -> None:
     def more(change: canal.changes.Change) -> canal.changes.Change:
         return change if change.after is None else change.evolve(after={**change.after.as_dict(), "more": change.after["id"]})
 
@@ -136,9 +134,7 @@ def test_a_rule_that_needs_columns_of_the_image_alone_passes(
 # -- tables that are merged --------------------------------------------------------------------------------------------------
 
 
-def test_two_tables_that_a_rule_gives_one_name_are_refused(
-    fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path
-) -> None:
+def test_two_tables_that_a_rule_gives_one_name_are_refused(fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path) -> None:
     rules = [canal.Rule(tables=r"shop\.o_1", to="orders"), canal.Rule(tables=r"shop\.o_2", to="orders")]
     for number in (1, 2):
         table = fake_binlog.table("shop", f"o_{number}", "id INT PRIMARY KEY, n INT")
@@ -167,8 +163,10 @@ def test_merged_tables_keep_their_rows_and_columns_apart(
     piped(fake_binlog, target, folder, merging(), batch_size=batch_size)
 
     assert read(target, "SELECT origin, id, a, b FROM orders ORDER BY origin, id") == [
-        ("shop.o_1", 1, 13, None), ("shop.o_2", 1, None, 21), ("shop.o_2", 3, None, 22),
-    ]  # fmt: skip
+        ("shop.o_1", 1, 13, None),
+        ("shop.o_2", 1, None, 21),
+        ("shop.o_2", 3, None, 22),
+    ]
 
 
 @pytest.mark.parametrize("batch_size", [1, 100])
@@ -187,9 +185,7 @@ def test_truncate_of_a_merged_table_deletes_its_rows_alone(
     assert read(target, "SELECT origin, id FROM orders ORDER BY origin, id") == rows
 
 
-def test_a_table_that_was_merged_and_is_no_more_is_refused(
-    fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path
-) -> None:
+def test_a_table_that_was_merged_and_is_no_more_is_refused(fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path) -> None:
     table = fake_binlog.table("shop", "o_1", "id INT PRIMARY KEY, n INT")
     table.insert({"id": 1, "n": 1})
     piped(fake_binlog, target, folder, merging())

@@ -105,10 +105,17 @@ def test_an_alter_of_types_stops_a_pipe_that_has_seen_no_row_of_the_table(
 @pytest.mark.parametrize(
     "change",
     [
-        "ADD c INT", "ADD c INT DEFAULT NULL AFTER n", "ADD (c INT, d TEXT)", "ADD c TIMESTAMP NULL", "ADD INDEX (n)",
-        "ENGINE=InnoDB", "ALTER n SET DEFAULT 3", "COMMENT 'modify'", "CHARACTER SET latin1",
+        "ADD c INT",
+        "ADD c INT DEFAULT NULL AFTER n",
+        "ADD (c INT, d TEXT)",
+        "ADD c TIMESTAMP NULL",
+        "ADD INDEX (n)",
+        "ENGINE=InnoDB",
+        "ALTER n SET DEFAULT 3",
+        "COMMENT 'modify'",
+        "CHARACTER SET latin1",
     ],
-)  # fmt: skip
+)
 def test_an_alter_that_changes_no_value_passes_where_no_row_came(
     change: str, fake_binlog: FakeBinlog, target: SQLiteTarget
 ) -> None:

@@ -69,9 +69,7 @@ def test_texts_are_made_of_changes(text: str, made: list[str], changes: list[can
         ("{{ row.first / 2 }}", "TypeError"),
     ],
 )
-def test_what_is_no_text_is_unfit_with_its_table_and_position(
-    text: str, says: str, changes: list[canal.changes.Change]
-) -> None:
+def test_what_is_no_text_is_unfit_with_its_table_and_position(text: str, says: str, changes: list[canal.changes.Change]) -> None:
     with pytest.raises(UnfitChangeError, match=f"change of shop.orders: .*{says}") as raised:
         canal.Template(text)(changes[0])
 
@@ -100,8 +98,11 @@ def test_a_key_is_made_by_a_template(changes: list[canal.changes.Change]) -> Non
     target = KafkaTarget("localhost", key=key)
 
     assert [found for change in changes for _, found in halves(change, target.key)] == [
-        b"orders:1", b"orders:1", b"orders:2", b"orders:2",
-    ]  # fmt: skip
+        b"orders:1",
+        b"orders:1",
+        b"orders:2",
+        b"orders:2",
+    ]
     with pytest.raises(UnfitChangeError, match="is NULL") as raised:
         list(halves(changes[0], canal.Template("{{ row.last }}")))
     assert raised.value.position == changes[0].origin.position
@@ -110,9 +111,12 @@ def test_a_key_is_made_by_a_template(changes: list[canal.changes.Change]) -> Non
 def test_values_of_a_rule_are_made_of_masked_rows(fake_binlog: FakeBinlog, tmp_path: Path) -> None:
     fake_binlog.table("shop", "orders", COLUMNS).insert(ROW)
     rule = canal.Rule(
-        fields=["id", "total"], mask={"first": lambda name: name[0]}, rename=str.upper, defaults={"country": "de"},
+        fields=["id", "total"],
+        mask={"first": lambda name: name[0]},
+        rename=str.upper,
+        defaults={"country": "de"},
         values={"label": canal.Template("{{ row.first }} {{ row.country }}"), "total": lambda row: row["total"] * 2},
-    )  # fmt: skip
+    )
 
     (line,) = written(rule, fake_binlog, tmp_path / "out")
 
@@ -153,9 +157,7 @@ def test_templates_stand_in_a_file(tmp_path: Path) -> None:
 
     assert pipe is not None
     (rule,) = pipe["rules"]
-    assert (rule.to, rule.values) == (
-        canal.Template("{{ schema }}_{{ row.id }}"), {"label": canal.Template("{{ row.first }}")},
-    )  # fmt: skip
+    assert (rule.to, rule.values) == (canal.Template("{{ schema }}_{{ row.id }}"), {"label": canal.Template("{{ row.first }}")})
     assert rule.rename == {"template": "text"}
     assert (pipe["target"].key, pipe["target"].encode) == (canal.Template("{{ row.id }}"), canal.Template("{{ row.id }}!"))
     with pytest.raises(ConfigError, match=r"rules\[0\]\.values\.label: .* no template"):

@@ -57,9 +57,17 @@ class Source:
     def __init__(self, proxy: FaultProxy, server: ThrowawayServer, ssl_mode: str) -> None:
         self._proxy = proxy
         self._source = canal.MySQLSource(
-            host=proxy.host, port=proxy.port, user=server.user, password=server.password, ssl_mode=ssl_mode,
-            get_server_public_key=True, heartbeat_interval=HEARTBEAT, connect_timeout=1.0, read_timeout=2.0, seek_timeout=5.0,
-        )  # fmt: skip
+            host=proxy.host,
+            port=proxy.port,
+            user=server.user,
+            password=server.password,
+            ssl_mode=ssl_mode,
+            get_server_public_key=True,
+            heartbeat_interval=HEARTBEAT,
+            connect_timeout=1.0,
+            read_timeout=2.0,
+            seek_timeout=5.0,
+        )
         self.address = self._source.address
         self.port = 0
         self.opening: tuple[int, int] | None = None
@@ -108,10 +116,15 @@ class Consumer:
         self.source = Source(self._proxy, self._server, self._rng.choice(["DISABLED"] * 4 + ["PREFERRED"]))
         self.instance = canal.Instance(
             canal.InstanceConfig(
-                destination="chaos", source=self.source, filter=SCHEMA + r"\..*", meta=canal.FileMeta(self._directory),
-                reconnect_backoff=(0.02, 0.2), store_bytes=1 << 20, alarm=lambda *_: None,
+                destination="chaos",
+                source=self.source,
+                filter=SCHEMA + r"\..*",
+                meta=canal.FileMeta(self._directory),
+                reconnect_backoff=(0.02, 0.2),
+                store_bytes=1 << 20,
+                alarm=lambda *_: None,
             )
-        )  # fmt: skip
+        )
         life = self
 
         class Desk(AlarmDesk):

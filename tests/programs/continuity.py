@@ -138,9 +138,14 @@ def _setup(rng: random.Random) -> Setup:
     gtid = flavor == "mariadb" or rng.random() < 0.6
     servers = 2 if form in ("direct", "wire") and rng.random() < 0.35 else 1
     return Setup(
-        form, flavor, gtid, servers, clients=rng.choices((1, 2, 3), (6, 3, 1))[0], checksum=rng.random() < 0.8,
+        form,
+        flavor,
+        gtid,
+        servers,
+        clients=rng.choices((1, 2, 3), (6, 3, 1))[0],
+        checksum=rng.random() < 0.8,
         has_index=rng.random() < 0.7,
-    )  # fmt: skip
+    )
 
 
 def _server(rng: random.Random, setup: Setup) -> int:
@@ -197,10 +202,14 @@ def _reading(rng: random.Random, setup: Setup) -> Reading:
         for _ in range(rng.randint(1, 5)):
             meanwhile.append((rng.choice((-1, -1, -1, 0, 1, 4)), _change(rng, setup)))
     return Reading(
-        server=_server(rng, setup), on_lost=rng.choice(("fail", "fail", "earliest", "latest")),
-        batch=rng.choice((1, 2, 3, 100, 100)), plans=plans, meanwhile=tuple(meanwhile),
-        chunk=rng.choice((1, 3, 10, 1000, 1000)), start=rng.choice(("earliest", "earliest", "earliest", "latest")),
-    )  # fmt: skip
+        server=_server(rng, setup),
+        on_lost=rng.choice(("fail", "fail", "earliest", "latest")),
+        batch=rng.choice((1, 2, 3, 100, 100)),
+        plans=plans,
+        meanwhile=tuple(meanwhile),
+        chunk=rng.choice((1, 3, 10, 1000, 1000)),
+        start=rng.choice(("earliest", "earliest", "earliest", "latest")),
+    )
 
 
 # -- the truth ---------------------------------------------------------------------------------------------------------
@@ -249,9 +258,8 @@ class Log:
         self.model = model
         self.number = number
         self.fake = FakeBinlog(
-            setup.flavor, gtid=setup.gtid, server_id=number + 1, checksum=setup.checksum, clock=model.clock,
-            uuid=UUIDS[number],
-        )  # fmt: skip
+            setup.flavor, gtid=setup.gtid, server_id=number + 1, checksum=setup.checksum, clock=model.clock, uuid=UUIDS[number]
+        )
         self.table = self.fake.table("shop", "t", TABLE)
         self.lives = [Life()]
         self.holders: set[str] = set()
@@ -277,9 +285,16 @@ class Log:
                 for row in rows:
                     self.table.insert({"id": row})
         txn = Txn(
-            tuple(rows), journal, (before, len(fake.events(journal))), begin, fake.journals[-1][1], self._last_gtid(),
-            struct.unpack_from("<I", fake.events(journal)[-1], 5)[0], self.model.second, ddl,
-        )  # fmt: skip
+            tuple(rows),
+            journal,
+            (before, len(fake.events(journal))),
+            begin,
+            fake.journals[-1][1],
+            self._last_gtid(),
+            struct.unpack_from("<I", fake.events(journal)[-1], 5)[0],
+            self.model.second,
+            ddl,
+        )
         self.life.add(txn)
         return txn
 
@@ -844,11 +859,19 @@ class Model:
             if is_ddl:
                 cursor.again = set(txn.rows)
         cursor.kind = "canal's"
-        return canal.Position.from_canal({
-            "identity": {"slaveId": -1, "sourceAddress": {"address": "127.0.0.1", "port": 3306}},
-            "postion": {"journalName": txn.journal, "position": begin, "serverId": txn.server_id,
-                        "timestamp": txn.second * 1000, "gtid": "", "included": False},
-        })  # fmt: skip
+        return canal.Position.from_canal(
+            {
+                "identity": {"slaveId": -1, "sourceAddress": {"address": "127.0.0.1", "port": 3306}},
+                "postion": {
+                    "journalName": txn.journal,
+                    "position": begin,
+                    "serverId": txn.server_id,
+                    "timestamp": txn.second * 1000,
+                    "gtid": "",
+                    "included": False,
+                },
+            }
+        )
 
     # -- one reading ---------------------------------------------------------------------------------------------------
 
@@ -866,11 +889,19 @@ class Model:
             self.files.was_odd = self.files.is_odd
         hidden = {client: self._hidden(log, one) for client, one in stored.items()}
         played = Played(self._source(log), reading, self, log)
-        instance = canal.Instance(canal.InstanceConfig(
-            destination="m", source=played, start=reading.start, meta=StoredMeta(Texts(self.texts)), on_lost=reading.on_lost,
-            dump_error_threshold=0, reconnect_backoff=(1e-4, 1e-4), empty_transaction_interval=0.0,
-            alarm=lambda destination, text: alarms.append(text),
-        ))  # fmt: skip
+        instance = canal.Instance(
+            canal.InstanceConfig(
+                destination="m",
+                source=played,
+                start=reading.start,
+                meta=StoredMeta(Texts(self.texts)),
+                on_lost=reading.on_lost,
+                dump_error_threshold=0,
+                reconnect_backoff=(1e-4, 1e-4),
+                empty_transaction_interval=0.0,
+                alarm=lambda destination, text: alarms.append(text),
+            )
+        )
         try:
             run = Run(log, instance, reading, clients)
             with mock.patch.object(fakes, "_READ_EVENTS", reading.chunk):  # else a dump is ahead of its reader
@@ -992,9 +1023,19 @@ class Stand:
     """One client after one reading: what should have come, and what came."""
 
     def __init__(
-        self, model: Model, log: Log, reading: Reading, cursor: Cursor, stored: canal.Position | None, life: int,
-        old: set[int], before: set[int], run: Run, client: int, alarms: list[Any],
-    ) -> None:  # fmt: skip
+        self,
+        model: Model,
+        log: Log,
+        reading: Reading,
+        cursor: Cursor,
+        stored: canal.Position | None,
+        life: int,
+        old: set[int],
+        before: set[int],
+        run: Run,
+        client: int,
+        alarms: list[Any],
+    ) -> None:
         self.model = model
         self.log = log
         self.reading = reading
@@ -1227,9 +1268,7 @@ class Stand:
             raise Fault("odd error", f"{error!r}")
         if not _JOURNAL.search(str(error)):
             raise Fault("nameless", f"the error names no journal: {error!r}")
-        is_damage = self.is_odd and (
-            isinstance(error, canal.DecodeError) or "inside transaction" in str(error)
-        )
+        is_damage = self.is_odd and (isinstance(error, canal.DecodeError) or "inside transaction" in str(error))
         if is_damage or isinstance(error, canal.CursorError):
             counts.loud += 1
             return

@@ -16,9 +16,13 @@ from tests.support.ddl_load import changes_of
 def read(folder: str, filter: str, start: str, options: dict[str, Any]) -> None:
     """A line per row change and then the ack, for ever."""
     config = canal.InstanceConfig(
-        destination="r", source=canal.MySQLSource(**options), filter=filter, start=canal.Position.from_text(start),
-        meta=canal.FileMeta(folder), alarm=lambda destination, text: print("alarm:", text, file=sys.stderr, flush=True),
-    )  # fmt: skip
+        destination="r",
+        source=canal.MySQLSource(**options),
+        filter=filter,
+        start=canal.Position.from_text(start),
+        meta=canal.FileMeta(folder),
+        alarm=lambda destination, text: print("alarm:", text, file=sys.stderr, flush=True),
+    )
     with canal.Instance(config) as instance, (Path(folder) / "rows").open("a") as out:
         out.write("\n")  # behind a line that a kill cut off
         instance.subscribe()

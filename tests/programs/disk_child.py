@@ -1,6 +1,6 @@
 """The process whose files are recorded: it writes, and notes what it was promised.
 
-    python -m tests.programs.disk_child WHAT ROOT
+python -m tests.programs.disk_child WHAT ROOT
 """
 
 from __future__ import annotations

@@ -90,14 +90,25 @@ def main(where: str, directory: str, zookeeper: str = "", root: str = "") -> Non
             print("child ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
             continue
         calls: dict[str, Callable[[], Any]] = {
-            "get": instance.get, "get_without_ack": instance.get_without_ack, "ack": lambda: instance.ack(1),
-            "ack of nothing": lambda: instance.ack(-1), "rollback": instance.rollback, "subscribe": instance.subscribe,
-            "unsubscribe": instance.unsubscribe, "subscriptions": instance.subscriptions, "position": instance.position,
-            "list_batches": instance.list_batches, "status": instance.status, "switch": instance.switch,
-            "release": instance.release, "wait_active": lambda: instance.wait_active(1),
-            "stream": lambda: next(instance.stream()), "consume": lambda: instance.consume(print), "start": instance.start,
+            "get": instance.get,
+            "get_without_ack": instance.get_without_ack,
+            "ack": lambda: instance.ack(1),
+            "ack of nothing": lambda: instance.ack(-1),
+            "rollback": instance.rollback,
+            "subscribe": instance.subscribe,
+            "unsubscribe": instance.unsubscribe,
+            "subscriptions": instance.subscriptions,
+            "position": instance.position,
+            "list_batches": instance.list_batches,
+            "status": instance.status,
+            "switch": instance.switch,
+            "release": instance.release,
+            "wait_active": lambda: instance.wait_active(1),
+            "stream": lambda: next(instance.stream()),
+            "consume": lambda: instance.consume(print),
+            "start": instance.start,
             "server": lambda: server.instance("f"),
-        }  # fmt: skip
+        }
         said = {name: told(call) for name, call in calls.items()}
         print("said", {name: what for name, what in said.items() if what != "refused"}, flush=True)
         print("running", instance.is_running, instance.role.value, server.destinations(), flush=True)

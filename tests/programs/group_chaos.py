@@ -48,9 +48,12 @@ class Grouped:
     def _start(self) -> subprocess.Popen[bytes]:
         one = self.standby
         options = {
-            "members": {name: str(server.port) for name, server in self.servers.items()}, "user": one.user,
-            "password": one.password, "standbys": {"moves": str(one.port)}, "filter": r"g_.*\..*",
-        }  # fmt: skip
+            "members": {name: str(server.port) for name, server in self.servers.items()},
+            "user": one.user,
+            "password": one.password,
+            "standbys": {"moves": str(one.port)},
+            "filter": r"g_.*\..*",
+        }
         output = self.directory / f"life-{count_started(self.directory):04d}"
         arguments = [json.dumps(options), str(self.directory), str(output)]
         child = subprocess.Popen([sys.executable, "-m", "tests.programs.group_child", *arguments], cwd=ROOT)
@@ -150,9 +153,14 @@ class Run:
     """
 
     def __init__(
-        self, servers: dict[str, ThrowawayServer], standby: ThrowawayServer, directory: Path, seed: int, seconds: float,
+        self,
+        servers: dict[str, ThrowawayServer],
+        standby: ThrowawayServer,
+        directory: Path,
+        seed: int,
+        seconds: float,
         kills: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.servers = servers
         self.standby = standby
         self.directory = directory
@@ -241,9 +249,14 @@ class Run:
 
 
 def run(
-    servers: dict[str, ThrowawayServer], standby: ThrowawayServer, directory: Path, seed: int, seconds: float, kills: int,
+    servers: dict[str, ThrowawayServer],
+    standby: ThrowawayServer,
+    directory: Path,
+    seed: int,
+    seconds: float,
+    kills: int,
     results: Path | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """One run; gives what it has found, which is added to ``results``, good or bad.
 
     Raises:
@@ -255,9 +268,13 @@ def run(
     one.set_up()
     lost = one.torment()
     figures: dict[str, Any] = {
-        "kind": "group", "seed": seed, "servers": {name: f"{one.kind} {one.version}" for name, one in servers.items()},
-        "seconds": round(seconds), "took": round(time.monotonic() - began), "kills": len(lives(directory)) - 1,
-    }  # fmt: skip
+        "kind": "group",
+        "seed": seed,
+        "servers": {name: f"{one.kind} {one.version}" for name, one in servers.items()},
+        "seconds": round(seconds),
+        "took": round(time.monotonic() - began),
+        "kills": len(lives(directory)) - 1,
+    }
     try:
         changes, in_order, wrong = one.differences()
     except ChaosError as error:

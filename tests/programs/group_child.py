@@ -19,14 +19,21 @@ from tests.support.journal import changes_of
 def parser_of(options: dict[str, str], port: str, standby: str | None) -> canal.parse.BinlogParser:
     def source(port: str) -> canal.MySQLSource:
         return canal.MySQLSource(
-            host="127.0.0.1", port=int(port), user=options["user"], password=options["password"], connect_timeout=2.0,
-            heartbeat_interval=1.0, get_server_public_key=True,
-        )  # fmt: skip
+            host="127.0.0.1",
+            port=int(port),
+            user=options["user"],
+            password=options["password"],
+            connect_timeout=2.0,
+            heartbeat_interval=1.0,
+            get_server_public_key=True,
+        )
 
     return canal.parse.BinlogParser(
-        source(port), tables=canal.filter.TableFilter(options["filter"]), standby=None if standby is None else source(standby),
+        source(port),
+        tables=canal.filter.TableFilter(options["filter"]),
+        standby=None if standby is None else source(standby),
         backoff=(0.1, 1.0),
-    )  # fmt: skip
+    )
 
 
 def main() -> None:

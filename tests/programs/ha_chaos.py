@@ -86,11 +86,17 @@ class Embedder:
         self.is_ready = False
         self._path.touch()
         options = {
-            "output": str(self._path), "destination": DESTINATION, "schema": SCHEMA, "port": self.database.port,
-            "user": self.run.server.user, "password": self.run.server.password, "session_timeout": SESSION,
-            "hosts": ",".join(f"127.0.0.1:{proxy.port}" for proxy in self.coordination), "takeover_delay": TAKEOVER,
+            "output": str(self._path),
+            "destination": DESTINATION,
+            "schema": SCHEMA,
+            "port": self.database.port,
+            "user": self.run.server.user,
+            "password": self.run.server.password,
+            "session_timeout": SESSION,
+            "hosts": ",".join(f"127.0.0.1:{proxy.port}" for proxy in self.coordination),
+            "takeover_delay": TAKEOVER,
             "seed": self.run.rng.randrange(1 << 32),
-        }  # fmt: skip
+        }
         with open(f"{self._path}.out", "wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.programs.ha_child", json.dumps(options)], cwd=ROOT, stdout=output, stderr=output
@@ -162,6 +168,7 @@ class Embedder:
                 self.acked += 1
                 self.settled = max(self.settled, self._ends[values[0], values[1]])
         self.last = max([self.last, *(values[4] for kind, *values in records if kind == "GOT")])
+
 
 @attrs.define(eq=False)
 class Run:
@@ -444,9 +451,14 @@ FAULTS: dict[str, tuple[int, Callable[[Run], None]]] = {
 
 
 def torment(
-    server: ThrowawayServer, ensemble: ZooKeeperEnsemble, seed: int, faults: int, seconds: float = 1e9,
-    results: Path | None = None, kinds: Sequence[str] = (),
-) -> str:  # fmt: skip
+    server: ThrowawayServer,
+    ensemble: ZooKeeperEnsemble,
+    seed: int,
+    faults: int,
+    seconds: float = 1e9,
+    results: Path | None = None,
+    kinds: Sequence[str] = (),
+) -> str:
     """Run so many faults, or until the time is over; gives the report. The server was started with ``OPTIONS``.
 
     The first ones are of these ``kinds``, whatever time that takes. What was found, good or bad, is added to ``results``.
@@ -466,9 +478,15 @@ def torment(
 
 
 def _torment(
-    server: ThrowawayServer, ensemble: ZooKeeperEnsemble, directory: Path, seed: int, faults: int, seconds: float,
-    results: Path | None, kinds: Sequence[str],
-) -> str:  # fmt: skip
+    server: ThrowawayServer,
+    ensemble: ZooKeeperEnsemble,
+    directory: Path,
+    seed: int,
+    faults: int,
+    seconds: float,
+    results: Path | None,
+    kinds: Sequence[str],
+) -> str:
     began = told = time.monotonic()
     load = Load(server, SCHEMA, seed=seed, sessions=3, pause=0.06, ddl_interval=1.0)
     load.setup()
@@ -536,12 +554,17 @@ def figures(verdict: Verdict) -> dict[str, Any]:
     """What docs/reliability.md tells of a run. Times are seconds, one for each fault."""
     counts = ("processes", "batches", "epochs", "accepted", "refused", "doubtful", "repeated")
     return {
-        "kind": "high availability", "faults": dict(verdict.faults), "changes": len(verdict.changes),
-        "held": verdict.steps.total(), "steps": len(verdict.steps), "session": SESSION, "takeover": TAKEOVER,
+        "kind": "high availability",
+        "faults": dict(verdict.faults),
+        "changes": len(verdict.changes),
+        "held": verdict.steps.total(),
+        "steps": len(verdict.steps),
+        "session": SESSION,
+        "takeover": TAKEOVER,
         **{name: getattr(verdict, name) for name in counts},
         "waits": {kind: [round(one, 3) for one in waits] for kind, waits in verdict.waits.items()},
         "mended": {kind: [round(one, 3) for one in waits] for kind, waits in verdict.mended.items()},
-    }  # fmt: skip
+    }
 
 
 def report(run: Run, verdict: Verdict, seconds: float) -> str:

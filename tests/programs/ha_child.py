@@ -45,12 +45,17 @@ class Consumer:
         self.steps = Steps(self._stop_here)
         source, *standby = [
             canal.MySQLSource(
-                host="127.0.0.1", port=port, user=options["user"], password=options["password"], get_server_public_key=True,
-                connect_timeout=options.get("patience", 2.0), read_timeout=options.get("patience", 3.0),
+                host="127.0.0.1",
+                port=port,
+                user=options["user"],
+                password=options["password"],
+                get_server_public_key=True,
+                connect_timeout=options.get("patience", 2.0),
+                read_timeout=options.get("patience", 3.0),
                 heartbeat_interval=0.5,
             )
             for port in (options["port"], *options.get("standby", ()))
-        ]  # fmt: skip
+        ]
         self.instance = canal.Instance(
             canal.InstanceConfig(
                 destination=options["destination"],
@@ -59,13 +64,12 @@ class Consumer:
                 heartbeat=canal.Heartbeat(interval=0.2, timeout=options["patience"], retries=2) if standby else None,
                 filter=options["schema"] + r"\..*",
                 ha=ZooKeeper(
-                    hosts=options["hosts"], session_timeout=options["session_timeout"],
-                    takeover_delay=options["takeover_delay"],
+                    hosts=options["hosts"], session_timeout=options["session_timeout"], takeover_delay=options["takeover_delay"]
                 ),
                 store_bytes=1 << 20,
                 reconnect_backoff=(0.05, 0.3),
             )
-        )  # fmt: skip
+        )
 
     def write(self, *record: Any) -> None:
         append(self.file, *record)
@@ -190,9 +194,11 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     options = json.loads(sys.argv[1])
     logging.basicConfig(
-        filename=options["output"] + ".log", level=logging.INFO,
-        format="%(asctime)s.%(msecs)03d %(name)s %(message)s", datefmt="%H:%M:%S",
-    )  # fmt: skip
+        filename=options["output"] + ".log",
+        level=logging.INFO,
+        format="%(asctime)s.%(msecs)03d %(name)s %(message)s",
+        datefmt="%H:%M:%S",
+    )
     logging.getLogger("canal.ha.kazoo").setLevel(logging.WARNING)
     consumer = Consumer(options)
 

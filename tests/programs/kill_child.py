@@ -1,6 +1,6 @@
 """The process that is killed: follows a server, writes what it got and acked to a file of its own.
 
-    python -m tests.programs.kill_child PORT USER PASSWORD META_DIRECTORY OUTPUT_FILE SCHEMA
+python -m tests.programs.kill_child PORT USER PASSWORD META_DIRECTORY OUTPUT_FILE SCHEMA
 """
 
 from __future__ import annotations

@@ -54,9 +54,7 @@ COMPILED: Final[Mapping[str, Part]] = {
     "live logs": _live("continuity", "checksums", "failover", "files", "left_dumps", "server_errors", "start", "upgrade"),
     "live": Part(("tests/live",)),
     "spark without spark": Part(("tests/spark",), marks="not spark and not older"),
-    "snapshots": Part(
-        tuple(f"tests/spark/test_{name}.py" for name in ("snapshot", "stream_with_snapshot", "stream_to_delta")),
-    ),
+    "snapshots": Part(tuple(f"tests/spark/test_{name}.py" for name in ("snapshot", "stream_with_snapshot", "stream_to_delta"))),
     "targets": Part(("tests/targets",), words=f"not ({_JAVA})"),
     "parse": Part(("tests/parse",)),
     "instance": Part(("tests/instance", "tests/meta", "tests/pipes", "tests/server", "tests/testing")),
@@ -72,16 +70,37 @@ COMPILED: Final[Mapping[str, Part]] = {
 }
 #: The compiled modules and the parts that use them directly: only these can behave differently when they are interpreted.
 INTERPRETED: Final = (
-    "tests/rows", "tests/formats", "tests/sink", "tests/store", "tests/instance/test_delivery.py",
+    "tests/rows",
+    "tests/formats",
+    "tests/sink",
+    "tests/store",
+    "tests/instance/test_delivery.py",
     "tests/instance/test_decode_ahead.py",
     *(
         f"tests/parse/test_{name}.py"
         for name in (
-            "cascades", "charsets", "crc", "damage", "decoder", "framing", "fuzz", "json", "partial_json", "roundtrip",
-            "row_events", "rows", "states", "table_state", "tables", "texts", "transactions", "unsupported", "xa",
+            "cascades",
+            "charsets",
+            "crc",
+            "damage",
+            "decoder",
+            "framing",
+            "fuzz",
+            "json",
+            "partial_json",
+            "roundtrip",
+            "row_events",
+            "rows",
+            "states",
+            "table_state",
+            "tables",
+            "texts",
+            "transactions",
+            "unsupported",
+            "xa",
         )
     ),
-)  # fmt: skip
+)
 
 
 @attrs.frozen
@@ -98,8 +117,12 @@ class Lane:
         with self.log.open("wb") as log:
             return subprocess.Popen(
                 ["env", "--default-signal=INT", *command, *self.arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env={**os.environ, **self.environment},
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env={**os.environ, **self.environment},
+            )
 
     @property
     def log(self) -> Path:

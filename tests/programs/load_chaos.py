@@ -53,10 +53,12 @@ PATIENCE: Final = 300.0
 def value(table: str, n: int) -> tuple[Any, ...]:
     """The key of a row of a table."""
     keys: dict[str, Callable[[], tuple[Any, ...]]] = {
-        "pair": lambda: (n % 50, f"k{n}"), "texts": lambda: (f"{'Kkñ日'[n % 4]}{n}",), "wide": lambda: ((1 << 63) + n * 1000,),
+        "pair": lambda: (n % 50, f"k{n}"),
+        "texts": lambda: (f"{'Kkñ日'[n % 4]}{n}",),
+        "wide": lambda: ((1 << 63) + n * 1000,),
         "money": lambda: (f"{n}.{n % 100:02}",),
         "days": lambda: (f"2026-01-{n % 28 + 1:02} {n // 3600 % 24:02}:{n // 60 % 60:02}:00.{n % 1000:03}",),
-    }  # fmt: skip
+    }
     return keys.get(table, lambda: (n,))()
 
 
@@ -87,9 +89,11 @@ def follow(options: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     initial._CHUNK_ROWS = options["chunk"]  # type: ignore[misc]
     config = canal.InstanceConfig(
-        destination="load", source=canal.MySQLSource(**options["source"]), filter=rf"{SCHEMA}\..*",
+        destination="load",
+        source=canal.MySQLSource(**options["source"]),
+        filter=rf"{SCHEMA}\..*",
         meta=canal.FileMeta(options["meta"]),
-    )  # fmt: skip
+    )
     rules = [] if options["kind"] == "kafka" else [canal.Rule(tables=rf"{SCHEMA}\.loose", keys=["id"])]
     target = target_of(options["kind"], options["where"])
     with canal.Instance(config) as instance:
@@ -212,13 +216,19 @@ class Run:
 
     def start(self) -> None:
         source = {
-            "host": "127.0.0.1", "port": self.source.port, "user": self.source.user, "password": self.source.password,
+            "host": "127.0.0.1",
+            "port": self.source.port,
+            "user": self.source.user,
+            "password": self.source.password,
             "get_server_public_key": True,
-        }  # fmt: skip
+        }
         options = {
-            "source": source, "meta": str(self.folder / "meta"), "kind": self.kind, "where": self.where,
+            "source": source,
+            "meta": str(self.folder / "meta"),
+            "kind": self.kind,
+            "where": self.where,
             "chunk": max(self.rows // 40, 200),
-        }  # fmt: skip
+        }
         self.lives += 1
         with open(self._path, "wb") as told, open(f"{self._path}.log", "wb") as log:
             command = [sys.executable, "-m", "tests.programs.load_chaos", "--follow", json.dumps(options)]
@@ -312,9 +322,9 @@ def where_of(kind: str, folder: Path, source: ThrowawayServer) -> Iterator[str]:
     if kind == "mysql":
         with MySQLServer() as server:
             server.query("CREATE DATABASE canal")
-            yield json.dumps({
-                "host": "127.0.0.1", "port": server.port, "user": server.user, "password": server.password, "charset": "utf8mb4",
-            })  # fmt: skip
+            yield json.dumps(
+                {"host": "127.0.0.1", "port": server.port, "user": server.user, "password": server.password, "charset": "utf8mb4"}
+            )
     elif kind == "kafka":
         with KafkaServer() as kafka:
             yield kafka.servers

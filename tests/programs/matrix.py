@@ -41,9 +41,17 @@ AREAS: Final = {
 }
 OF_MODULE: Final = {f"test_{module}": area for area, modules in AREAS.items() for module in modules.split()}
 ABILITIES: Final = (
-    "gtid", "full_metadata", "row_image", "checksum", "compression", "fractional", "json", "xa_in_log", "partial_json",
+    "gtid",
+    "full_metadata",
+    "row_image",
+    "checksum",
+    "compression",
+    "fractional",
+    "json",
+    "xa_in_log",
+    "partial_json",
     "tls",
-)  # fmt: skip
+)
 
 
 def run(line: Line, setup: str, whole: bool = True, tests: Sequence[str] = ("tests/live",)) -> dict[str, Any]:
@@ -69,7 +77,9 @@ def run(line: Line, setup: str, whole: bool = True, tests: Sequence[str] = ("tes
     seconds = round(time.monotonic() - begun)
     if any(area["failed"] for area in areas.values()):
         print(done.stdout[-20000:])
-    print(f"{line.name} {setup}: {seconds} s, {dict(took)}, {({area: dict(count) for area, count in areas.items()})}", flush=True)
+    print(
+        f"{line.name} {setup}: {seconds} s, {dict(took)}, { ({area: dict(count) for area, count in areas.items()}) }", flush=True
+    )
     found = {area: dict(count) for area, count in sorted(areas.items())}
     return {"date": time.strftime("%Y-%m-%d"), "areas": found, "failed": failed}
 
@@ -136,9 +146,20 @@ def page(found: dict[str, dict[str, Any]]) -> str:
         facts.append([line.name, line.version, CARRIERS[line.carrier.split()[0]], *can])
     limits = [f"* **{name}**: {text}" for name, text in LIMITS.items()]
     parts = [
-        HEAD, *table(["line", *AREAS, "run on"], runs), SETUPS_HEAD, *table(["line", *others], more), SETUPS_TAIL,
-        *table(["line", "release", "from", *ABILITIES], facts), "", "## Grants and limits", "", GRANTS, "", *limits, "",
-    ]  # fmt: skip
+        HEAD,
+        *table(["line", *AREAS, "run on"], runs),
+        SETUPS_HEAD,
+        *table(["line", *others], more),
+        SETUPS_TAIL,
+        *table(["line", "release", "from", *ABILITIES], facts),
+        "",
+        "## Grants and limits",
+        "",
+        GRANTS,
+        "",
+        *limits,
+        "",
+    ]
     return "\n".join(parts)
 
 

@@ -1,6 +1,6 @@
 """Reads one large transaction and prints what memory that took.
 
-    python -m tests.programs.memory_child PORT USER PASSWORD ROWS BUDGET
+python -m tests.programs.memory_child PORT USER PASSWORD ROWS BUDGET
 """
 
 from __future__ import annotations

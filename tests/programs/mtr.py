@@ -77,9 +77,17 @@ def run_tests(work: Path, tests: list[str], parallel: int) -> None:
     keeper = Keeper(work / "var", kept)
     keeper.start()
     command = [
-        "perl", "mysql-test-run.pl", f"--vardir={work / 'var'}", "--force", "--retry=0", "--max-test-fail=0",
-        f"--parallel={parallel}", "--testcase-timeout=3", "--suite-timeout=60", *tests,
-    ]  # fmt: skip
+        "perl",
+        "mysql-test-run.pl",
+        f"--vardir={work / 'var'}",
+        "--force",
+        "--retry=0",
+        "--max-test-fail=0",
+        f"--parallel={parallel}",
+        "--testcase-timeout=3",
+        "--suite-timeout=60",
+        *tests,
+    ]
     with open(work / "mtr.log", "wb") as log:
         subprocess.run(command, cwd=find_mtr(), stdout=log, stderr=log, user=user, preexec_fn=lambda: os.nice(10))
     keeper.ended.set()

@@ -41,8 +41,20 @@ from canal.testing.servers import ThrowawayServer
 
 #: What is drawn in pairs. A history has each feature of its pair, and others by chance.
 FEATURES: Final = (
-    "clients", "filter", "router", "group", "evict", "seek", "changes", "consume", "workers", "aio", "decoded", "follow", "masks",
-)  # fmt: skip
+    "clients",
+    "filter",
+    "router",
+    "group",
+    "evict",
+    "seek",
+    "changes",
+    "consume",
+    "workers",
+    "aio",
+    "decoded",
+    "follow",
+    "masks",
+)
 #: A router reads one source and makes its instances itself, and a group's clients are not evicted.
 UNMATCHED: Final = (("router", "group"), ("router", "follow"), ("group", "evict"))
 PAIRS: Final = tuple(pair for pair in itertools.combinations(FEATURES, 2) if pair not in UNMATCHED)
@@ -110,9 +122,10 @@ def draw(seed: int, stage: Stage | None = None, length: int = 24) -> History:
     rng = random.Random(seed)
     pair = PAIRS[seed % len(PAIRS)]
     others = [
-        one for one in FEATURES if one not in ("router", "group", "follow")
-        and rng.random() < (0.5 if one == "clients" and "group" in pair else 0.08)
-    ]  # fmt: skip
+        one
+        for one in FEATURES
+        if one not in ("router", "group", "follow") and rng.random() < (0.5 if one == "clients" and "group" in pair else 0.08)
+    ]
     features = tuple(sorted({*pair, *others}))
     setup = _setup(rng, features)
     if stage is not None:
@@ -135,14 +148,18 @@ def _setup(rng: random.Random, features: tuple[str, ...]) -> Setup:
     is_narrow = "filter" in features
     options: dict[str, Any] = {
         "filter": rng.choice([r"s\..*,o\..*", r"s\..*", r"s\.a,o\.c"]) if is_narrow else r"s\..*,o\..*",
-        "batch_bytes": rng.choice([None, None, 600]), "whole_transactions": rng.random() < 0.2, "isolate_ddl": rng.random() < 0.2,
+        "batch_bytes": rng.choice([None, None, 600]),
+        "whole_transactions": rng.random() < 0.2,
+        "isolate_ddl": rng.random() < 0.2,
         "empty_transaction_count": rng.choice([0, 3, 8192]),
-    }  # fmt: skip
+    }
     if "evict" in features and "group" not in features:
         options |= {
-            "on_slow": "evict", "slow_after": rng.choice([0.02, 0.05]), "store_entries": rng.choice([8, 16, 40]),
+            "on_slow": "evict",
+            "slow_after": rng.choice([0.02, 0.05]),
+            "store_entries": rng.choice([8, 16, 40]),
             "slow_entries": rng.choice([3, 10]),
-        }  # fmt: skip
+        }
     elif count == 1 and "router" not in features:
         options |= {"store_entries": rng.choice([8, 40, 1 << 16]), "store_bytes": rng.choice([4000, 64 << 20])}
     if "masks" in features:
@@ -150,12 +167,20 @@ def _setup(rng: random.Random, features: tuple[str, ...]) -> Setup:
     outputs = tuple(rng.choice(FILTERS) for _ in range(rng.choice([1, 2, 3]))) if "router" in features else ()
     has_gtids = flavor == "mariadb" or rng.random() < 0.8
     return Setup(
-        features, flavor, has_gtids, rng.choice(["FULL", "FULL", "MINIMAL", "NOBLOB"]),
-        rng.choice(["FULL", "MINIMAL" if flavor == "mysql" else "NO_LOG"]), rng.choice([60, 200, 8192]),
-        rng.choice([2, 3]) if "group" in features else 1, has_gtids and rng.random() < 0.3,
-        rng.choice(["ack", "ack", "ack", "interval"]), rng.random() < (0.3 if "group" in features else 0.6),
-        tuple(rng.choice(FILTERS) if is_narrow else "" for _ in range(count)), outputs, tuple(options.items()),
-    )  # fmt: skip
+        features,
+        flavor,
+        has_gtids,
+        rng.choice(["FULL", "FULL", "MINIMAL", "NOBLOB"]),
+        rng.choice(["FULL", "MINIMAL" if flavor == "mysql" else "NO_LOG"]),
+        rng.choice([60, 200, 8192]),
+        rng.choice([2, 3]) if "group" in features else 1,
+        has_gtids and rng.random() < 0.3,
+        rng.choice(["ack", "ack", "ack", "interval"]),
+        rng.random() < (0.3 if "group" in features else 0.6),
+        tuple(rng.choice(FILTERS) if is_narrow else "" for _ in range(count)),
+        outputs,
+        tuple(options.items()),
+    )
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------------
@@ -228,11 +253,17 @@ class FakeLog(Log):
         self.setup, self.number, self.count = setup, number, 0
         self.logs = [
             FakeBinlog(
-                setup.flavor, server_id=10 * number, row_event_max_size=setup.event_size, row_image=setup.image,  # type: ignore[arg-type]
-                metadata=setup.metadata, clock=tick, uuid=f"{number}{copy}11fa47-71ca-11e1-9e33-c80aa9429562", **more,  # type: ignore[arg-type]
+                setup.flavor,
+                server_id=10 * number,
+                row_event_max_size=setup.event_size,
+                row_image=setup.image,  # type: ignore[arg-type]
+                metadata=setup.metadata,
+                clock=tick,
+                uuid=f"{number}{copy}11fa47-71ca-11e1-9e33-c80aa9429562",
+                **more,  # type: ignore[arg-type]
             )
             for copy in range(1 + setup.has_standby)
-        ]  # fmt: skip
+        ]
         self.tables = [{name: log.table(*name.split("."), COLUMNS) for name in TABLES} for log in self.logs]
         self.start: str | canal.Position = "earliest"
         if setup.has_standby:  # before the first GTID nothing tells where a cursor stands on the other server

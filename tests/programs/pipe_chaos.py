@@ -84,9 +84,12 @@ def follow(options: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     schema = options["schema"]
     config = canal.InstanceConfig(
-        destination=schema, source=canal.MySQLSource(**options["source"]), filter=rf"{schema}\..*",
-        meta=canal.FileMeta(options["meta"]), store_bytes=8 << 20,
-    )  # fmt: skip
+        destination=schema,
+        source=canal.MySQLSource(**options["source"]),
+        filter=rf"{schema}\..*",
+        meta=canal.FileMeta(options["meta"]),
+        store_bytes=8 << 20,
+    )
     pipes = {}
     with canal.Instance(config) as instance:
         for name, target in targets_of(options).items():
@@ -167,14 +170,21 @@ class Run:
 
     def options(self) -> dict[str, Any]:
         source = {
-            "host": "127.0.0.1", "port": self.source.port, "user": self.source.user, "password": self.source.password,
+            "host": "127.0.0.1",
+            "port": self.source.port,
+            "user": self.source.user,
+            "password": self.source.password,
             "get_server_public_key": True,
-        }  # fmt: skip
+        }
         return {
-            "schema": self.schema, "source": source, "meta": str(self.directory / "meta"), "kafka": self.servers["kafka"].servers,
-            "redis": self.servers["redis"].url, "postgresql": self.servers["postgresql"].conninfo,
+            "schema": self.schema,
+            "source": source,
+            "meta": str(self.directory / "meta"),
+            "kafka": self.servers["kafka"].servers,
+            "redis": self.servers["redis"].url,
+            "postgresql": self.servers["postgresql"].conninfo,
             "opensearch": self.servers["opensearch"].url,
-        }  # fmt: skip
+        }
 
     def kill(self, kind: str, away: float) -> None:
         """SIGKILL, and a start some seconds later."""
@@ -260,9 +270,13 @@ class Own:
         while not self.stopping.wait(0.05):
             with contextlib.suppress(pymysql.err.MySQLError, OSError):  # it may be down
                 self._ask(
-                    "BEGIN", "UPDATE one SET n = n + 1", "UPDATE moved SET id = id + 1, n = n + 1", "UPDATE other SET n = n + 1",
-                    "COMMIT", "INSERT INTO emptied SELECT COALESCE(MAX(id), 0) + 1, 0 FROM emptied",
-                )  # fmt: skip
+                    "BEGIN",
+                    "UPDATE one SET n = n + 1",
+                    "UPDATE moved SET id = id + 1, n = n + 1",
+                    "UPDATE other SET n = n + 1",
+                    "COMMIT",
+                    "INSERT INTO emptied SELECT COALESCE(MAX(id), 0) + 1, 0 FROM emptied",
+                )
                 if draw.random() < 0.05:
                     self._ask("TRUNCATE emptied", "INSERT INTO emptied VALUES (1, 0)")
 
@@ -323,9 +337,7 @@ def _difference(given: dict[str, Any] | None, wanted: dict[str, Any] | None) -> 
 
 def texts(rows: Sequence[Any]) -> dict[str, dict[str, Any]]:
     """Rows by their keys, each value as the text that is the same of all servers."""
-    return {
-        as_text(row["id"]): {name: _text(name, value) for name, value in row.items() if value is not None} for row in rows
-    }  # fmt: skip
+    return {as_text(row["id"]): {name: _text(name, value) for name, value in row.items() if value is not None} for row in rows}
 
 
 def _text(name: str, value: Any) -> Any:
@@ -341,9 +353,14 @@ def _text(name: str, value: Any) -> Any:
 
 
 def run(
-    source: ThrowawayServer, servers: dict[str, Any], seed: int, seconds: float, kills: int, kinds: Sequence[str] = FAULTS,
+    source: ThrowawayServer,
+    servers: dict[str, Any],
+    seed: int,
+    seconds: float,
+    kills: int,
+    kinds: Sequence[str] = FAULTS,
     results: Path | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """One run; gives the report. The servers are started; what was found, good or bad, is added to ``results``.
 
     Raises:
@@ -379,10 +396,17 @@ def _run(run: Run, seconds: float, kills: int, results: Path | None) -> str:
         run.process.kill()
     changes, found = differences(run, load)
     figures = {
-        "kind": "pipes", "seed": run.seed, "server": f"{run.source.kind} {run.source.version}", "seconds": round(seconds),
-        "took": round(time.monotonic() - began), "kills": dict(run.kills), "changes": changes, "counts": dict(run.totals),
-        "reads": run.reads, "wrong": found[:20],
-    }  # fmt: skip
+        "kind": "pipes",
+        "seed": run.seed,
+        "server": f"{run.source.kind} {run.source.version}",
+        "seconds": round(seconds),
+        "took": round(time.monotonic() - began),
+        "kills": dict(run.kills),
+        "changes": changes,
+        "counts": dict(run.totals),
+        "reads": run.reads,
+        "wrong": found[:20],
+    }
     if results is not None:
         write_result(results, figures)
     if found:

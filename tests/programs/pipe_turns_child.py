@@ -35,13 +35,18 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     config = canal.InstanceConfig(
-        destination=options["schema"], filter=rf"{options['schema']}\..*",
+        destination=options["schema"],
+        filter=rf"{options['schema']}\..*",
         source=canal.MySQLSource(
-            host="127.0.0.1", port=options["port"], user=options["user"], password=options["password"], heartbeat_interval=0.5,
+            host="127.0.0.1",
+            port=options["port"],
+            user=options["user"],
+            password=options["password"],
+            heartbeat_interval=0.5,
             get_server_public_key=True,
         ),
         ha=ZooKeeper(hosts=options["hosts"], root=options["root"], session_timeout=2.0, takeover_delay=0.2),
-    )  # fmt: skip
+    )
     with canal.Instance(config) as instance:
         instance.subscribe(timeout=None)
         retry = canal.Retry(times=None, first=0.05, longest=0.3)

@@ -25,9 +25,11 @@ _PIPED: Final = ("kafka", "redis", "postgresql", "opensearch")
 def write_result(path: Path, figures: dict[str, Any]) -> None:
     """Add what one run has found, and where it ran."""
     where = {
-        "date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "processors": os.cpu_count(),
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
         "load": round(os.getloadavg()[2], 1),
-    }  # fmt: skip
+    }
     line = json.dumps(where | figures) + "\n"
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:

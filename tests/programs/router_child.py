@@ -33,9 +33,14 @@ def main() -> None:
     port, user, password, directory, records, life, schema = sys.argv[1:]
     source = canal.MySQLSource(host="127.0.0.1", port=int(port), user=user, password=password, get_server_public_key=True)
     config = canal.InstanceConfig(
-        destination="routed", source=source, filter=rf"{schema}\..*", store_bytes=1 << 20, on_slow="evict", slow_after=0.2,
+        destination="routed",
+        source=source,
+        filter=rf"{schema}\..*",
+        store_bytes=1 << 20,
+        on_slow="evict",
+        slow_after=0.2,
         schema_history=canal.FileHistory(directory),
-    )  # fmt: skip
+    )
     router = canal.server.RouterSink(config)
     filters = {"all": "", "log": rf"{schema}\.(log|done)"}
     for name, filter in filters.items():

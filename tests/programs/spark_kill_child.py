@@ -73,9 +73,7 @@ class _CounterWork:
     def read(self, keys: pa.Table) -> pa.Table:
         raise NotImplementedError("there are no keys")
 
-    def write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
-    ) -> None:
+    def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
         before = pc.struct_field(upserts["_before"].combine_chunks(), "balance")
         for op, new, old in zip(upserts["_op"].to_pylist(), upserts["balance"].to_pylist(), before.to_pylist()):
             delta = -new if op == "D" else new - (old or 0)
@@ -188,13 +186,19 @@ def run_loop(directory: Path, spec: dict[str, Any]) -> None:
     options = spec["options"]
     schema, table = options["table"].split(".")
     source = canal.MySQLSource(
-        host=options["host"], port=int(options["port"]), user=options["user"], password=options["password"],
+        host=options["host"],
+        port=int(options["port"]),
+        user=options["user"],
+        password=options["password"],
         get_server_public_key=True,
     )
     config = canal.InstanceConfig(
-        destination="killed", source=source, filter=rf"{schema}\.{table}", meta=canal.FileMeta(directory / "checkpoint"),
+        destination="killed",
+        source=source,
+        filter=rf"{schema}\.{table}",
+        meta=canal.FileMeta(directory / "checkpoint"),
         start=canal.Position.from_text(options["startingPosition"]),
-    )  # fmt: skip
+    )
     with canal.Instance(config) as instance:
         instance.subscribe()
         foreach_batch(None, instance, Apply(directory), batch_size=500)

@@ -18,10 +18,12 @@ from canal.zookeeper.session import ZooKeeper
 
 def main(port: int, hosts: str, root: str, path: str) -> None:
     config = canal.InstanceConfig(
-        destination="d", start="earliest", filter="shop.orders",
+        destination="d",
+        start="earliest",
+        filter="shop.orders",
         source=canal.MySQLSource(host="127.0.0.1", port=port, user="u", password="p"),
         ha=ZooKeeper(hosts=hosts, root=root, session_timeout=20.0, takeover_delay=0.3),
-    )  # fmt: skip
+    )
     apply = apply_changes(DeltaTableTarget(path), None)
     calls = 0
     with canal.Instance(config) as instance:

@@ -65,8 +65,11 @@ SHOWN: Final = [
     Shown("", "kafka", targets.KafkaTarget("localhost"), "test_kafka", "Kafka 4.4"),
     Shown("", "mongodb", targets.MongoDBTarget("mongodb://localhost"), "test_mongodb", "FerretDB 1.24"),
     Shown(
-        "transactions", "mongodb", targets.MongoDBTarget("mongodb://localhost", transactions=True),
-        "test_transactions_of_mongodb", "a stand-in for a replica set, on FerretDB",
+        "transactions",
+        "mongodb",
+        targets.MongoDBTarget("mongodb://localhost", transactions=True),
+        "test_transactions_of_mongodb",
+        "a stand-in for a replica set, on FerretDB",
     ),
     Shown("", "", targets.MySQLTarget({}), "test_mariadb", "MariaDB 10.11, MySQL 9.7"),
     Shown("", "opensearch", targets.OpenSearchTarget("https://localhost:9200"), "test_opensearch", "OpenSearch 2.19"),
@@ -74,24 +77,31 @@ SHOWN: Final = [
     Shown("", "postgresql", targets.PostgreSQLTarget(""), "test_postgresql", "PostgreSQL 15"),
     Shown("", "rabbitmq", targets.RabbitMQTarget("amqp://localhost"), "test_rabbitmq", "RabbitMQ 3.10"),
     Shown("one server, rows", "redis", targets.RedisTarget("redis://localhost"), "test_redis", "Redis 7"),
+    Shown("one server, changes", "redis", targets.RedisTarget("redis://localhost", structure="stream"), "test_redis", "Redis 7"),
     Shown(
-        "one server, changes", "redis", targets.RedisTarget("redis://localhost", structure="stream"), "test_redis", "Redis 7"
-    ),
-    Shown(
-        "cluster: hash, json", "redis", targets.RedisTarget("redis://localhost", cluster=True), "test_redis_cluster",
+        "cluster: hash, json",
+        "redis",
+        targets.RedisTarget("redis://localhost", cluster=True),
+        "test_redis_cluster",
         "a cluster of three Redis 7",
     ),
     Shown(
-        "cluster: set, sortedset", "redis", targets.RedisTarget("redis://localhost", "set", cluster=True), "test_redis_cluster",
+        "cluster: set, sortedset",
+        "redis",
+        targets.RedisTarget("redis://localhost", "set", cluster=True),
+        "test_redis_cluster",
         "a cluster of three Redis 7",
     ),
     Shown(
-        "cluster: stream, list", "redis", targets.RedisTarget("redis://localhost", "list", cluster=True), "test_redis_cluster",
+        "cluster: stream, list",
+        "redis",
+        targets.RedisTarget("redis://localhost", "list", cluster=True),
+        "test_redis_cluster",
         "a cluster of three Redis 7",
     ),
     Shown("", "", targets.RocketMQTarget("localhost:9876"), "test_rocketmq", "RocketMQ 5.2"),
     Shown("", "", targets.SQLiteTarget("copy.db"), "test_sqlite", "SQLite"),
-]  # fmt: skip
+]
 
 
 def table() -> str:

@@ -87,11 +87,15 @@ def main() -> None:
     ha = ZooKeeper(hosts=options["hosts"], root=options["root"], session_timeout=4.0, takeover_delay=0.2)
     sources = {
         name: canal.MySQLSource(
-            host="127.0.0.1", port=port, user=options["user"], password=options["password"], heartbeat_interval=0.5,
+            host="127.0.0.1",
+            port=port,
+            user=options["user"],
+            password=options["password"],
+            heartbeat_interval=0.5,
             get_server_public_key=True,
         )
         for name, port in options["ports"].items()
-    }  # fmt: skip
+    }
     filter = r"turns\..*"
     composed: canal.Instance | canal.server.RouterSink
     if options["kind"] == "group":
@@ -100,7 +104,7 @@ def main() -> None:
                 source, tables=canal.filter.TableFilter(filter), backoff=(0.05, 0.3), history=canal.parse.ZooKeeperHistory(ha)
             )
             for name, source in sources.items()
-        }  # fmt: skip
+        }
         composed = canal.Instance.compose("turns", parser=canal.parse.GroupParser(parsers, order="arrival"), ha=ha)
         instances = {"all": composed}
     else:

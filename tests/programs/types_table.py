@@ -108,33 +108,67 @@ def _utf8(text: str, size: int = 1) -> str:
 
 POINT = "19000000 00000000 01 01000000 000000000000f03f 0000000000000040"
 EXAMPLES = [
-    Example("tinyint", 0, "ff"), Example("tinyint unsigned", 0, "ff"), Example("smallint", 0, "ffff"),
-    Example("smallint unsigned", 0, "ffff"), Example("mediumint", 0, "ffffff"), Example("mediumint unsigned", 0, "ffffff"),
-    Example("int", 0, "ffffffff"), Example("int unsigned", 0, "ffffffff"), Example("bigint", 0, "ff" * 8),
-    Example("bigint unsigned", 0, "ff" * 8), Example("decimal(4,2)", 2 << 8 | 4, "8532"),
+    Example("tinyint", 0, "ff"),
+    Example("tinyint unsigned", 0, "ff"),
+    Example("smallint", 0, "ffff"),
+    Example("smallint unsigned", 0, "ffff"),
+    Example("mediumint", 0, "ffffff"),
+    Example("mediumint unsigned", 0, "ffffff"),
+    Example("int", 0, "ffffffff"),
+    Example("int unsigned", 0, "ffffffff"),
+    Example("bigint", 0, "ff" * 8),
+    Example("bigint unsigned", 0, "ff" * 8),
+    Example("decimal(4,2)", 2 << 8 | 4, "8532"),
     Example("decimal(65,30)", 30 << 8 | 65, "80" + "00" * 28 + "01"),
-    Example("float", 4, "cdcccc3d"), Example("double", 8, struct.pack("<d", 0.1).hex()), Example("bit(10)", 1 << 8 | 2, "0203"),
-    Example("year", 0, "7e"), Example("date", 0, "eed40f"), Example("date", 0, "000000"), Example("time(3)", 3, "7fffff ffce"),
-    Example("datetime(6)", 6, "99b9dd0443 0003e8"), Example("datetime", 0, "8000000000"), Example("timestamp(3)", 3, "65000000 04e2"),
-    Example("timestamp", 0, "00000000"), Example("char(10)", 0xFE28, _utf8("é"), charset="utf8mb4"),
-    Example("varchar(10)", 40, _utf8("é"), charset="utf8mb4"), Example("varchar(10)", 40, "01ff", charset="utf8mb4"),
-    Example("varchar(10)", 10, "01e9", charset="latin1"), Example("binary(3)", 0xFE03, "0161"), Example("varbinary(3)", 3, "0161"),
-    *(Example(f"{name}text", size, _utf8("é", size), charset="utf8mb4") for name, size in (("tiny", 1), ("", 2), ("medium", 3), ("long", 4))),
+    Example("float", 4, "cdcccc3d"),
+    Example("double", 8, struct.pack("<d", 0.1).hex()),
+    Example("bit(10)", 1 << 8 | 2, "0203"),
+    Example("year", 0, "7e"),
+    Example("date", 0, "eed40f"),
+    Example("date", 0, "000000"),
+    Example("time(3)", 3, "7fffff ffce"),
+    Example("datetime(6)", 6, "99b9dd0443 0003e8"),
+    Example("datetime", 0, "8000000000"),
+    Example("timestamp(3)", 3, "65000000 04e2"),
+    Example("timestamp", 0, "00000000"),
+    Example("char(10)", 0xFE28, _utf8("é"), charset="utf8mb4"),
+    Example("varchar(10)", 40, _utf8("é"), charset="utf8mb4"),
+    Example("varchar(10)", 40, "01ff", charset="utf8mb4"),
+    Example("varchar(10)", 10, "01e9", charset="latin1"),
+    Example("binary(3)", 0xFE03, "0161"),
+    Example("varbinary(3)", 3, "0161"),
+    *(
+        Example(f"{name}text", size, _utf8("é", size), charset="utf8mb4")
+        for name, size in (("tiny", 1), ("", 2), ("medium", 3), ("long", 4))
+    ),
     *(Example(f"{name}blob", size, _utf8("a", size)) for name, size in (("tiny", 1), ("", 2), ("medium", 3), ("long", 4))),
-    Example("enum('a','b')", 0xF701, "02", charset="utf8mb4"), Example("enum('a','b')", 0xF701, "00", charset="utf8mb4"),
-    Example("set('a','b')", 0xF801, "03", charset="utf8mb4"), Example("json", 4, "0d000000 00 01000c00 0b000100 050100 61"),
-    Example("geometry", 4, POINT), Example("vector(1)", 4, "04000000 0000803f"),
-    Example("uuid", 0xFE10, "10" + "123e4567e89b12d3a456426655440000"), Example("inet6", 0xFE10, "10" + "00" * 15 + "01"),
+    Example("enum('a','b')", 0xF701, "02", charset="utf8mb4"),
+    Example("enum('a','b')", 0xF701, "00", charset="utf8mb4"),
+    Example("set('a','b')", 0xF801, "03", charset="utf8mb4"),
+    Example("json", 4, "0d000000 00 01000c00 0b000100 050100 61"),
+    Example("geometry", 4, POINT),
+    Example("vector(1)", 4, "04000000 0000803f"),
+    Example("uuid", 0xFE10, "10" + "123e4567e89b12d3a456426655440000"),
+    Example("inet6", 0xFE10, "10" + "00" * 15 + "01"),
     Example("inet4", 0xFE04, "04 7f000001"),
-]  # fmt: skip
+]
 
 
 #: Spark's names of the Arrow types that its columns come as.
 SPARK = {
-    "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float", "double": "double",
-    "date32[day]": "date", "duration[us]": "interval day to second", "timestamp[us]": "timestamp_ntz",
-    "timestamp[us, tz=UTC]": "timestamp", "string": "string", "binary": "binary",
-}  # fmt: skip
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "float": "float",
+    "double": "double",
+    "date32[day]": "date",
+    "duration[us]": "interval day to second",
+    "timestamp[us]": "timestamp_ntz",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "string": "string",
+    "binary": "binary",
+}
 
 
 def spark_type(column: ColumnSchema) -> str:
@@ -153,7 +187,10 @@ def _lines() -> Iterator[str]:
         text = columns.column_text(value, column)
         code, null = columns.sql_type(column), columns.value_type(None, column)
         of_value = columns.value_type(text, column)
-        names = [CODES[code], f"{CODES[of_value]}, NULL {CODES[null]}" if {code, null} != {code} or of_value != code else "the same"]
+        names = [
+            CODES[code],
+            f"{CODES[of_value]}, NULL {CODES[null]}" if {code, null} != {code} or of_value != code else "the same",
+        ]
         charset = f" {example.charset}" if example.charset else ""
         name = f"{column.column_type.replace('|', '')}{charset}"
         yield f"| {name} | {_cell(value)} | {_cell(text)} | {names[0]} ({code}) | {names[1]} | {arrow_type(column)} | {spark_type(column)} |"

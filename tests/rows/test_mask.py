@@ -27,18 +27,31 @@ SECRET = "hunter2secret"
 KEYED = Mask.hmac(key="pepper")
 MASKS = {
     r"shop\.users\d?": {
-        "ID": KEYED, "email": KEYED, "phone": Mask.last(4), "note": Mask.drop(), "name": Mask.cut(3), "doc": KEYED,
-        "kind": KEYED, "raw": KEYED,
+        "ID": KEYED,
+        "email": KEYED,
+        "phone": Mask.last(4),
+        "note": Mask.drop(),
+        "name": Mask.cut(3),
+        "doc": KEYED,
+        "kind": KEYED,
+        "raw": KEYED,
     }
-}  # fmt: skip
+}
 COLUMNS = (
     "id VARCHAR(40) PRIMARY KEY, email VARCHAR(80), phone VARCHAR(40), note TEXT, name VARCHAR(60), doc JSON, "
     f"kind ENUM('{SECRET}','b'), raw VARBINARY(40), n INT"
 )
 ROW = {
-    "id": f"id-{SECRET}", "email": f"{SECRET}@x", "phone": f"{SECRET}1234", "note": SECRET, "name": f"Ann{SECRET}",
-    "doc": {"k": SECRET}, "kind": SECRET, "raw": SECRET.encode(), "n": 1,
-}  # fmt: skip
+    "id": f"id-{SECRET}",
+    "email": f"{SECRET}@x",
+    "phone": f"{SECRET}1234",
+    "note": SECRET,
+    "name": f"Ann{SECRET}",
+    "doc": {"k": SECRET},
+    "kind": SECRET,
+    "raw": SECRET.encode(),
+    "n": 1,
+}
 
 
 def shop() -> FakeBinlog:
@@ -81,8 +94,8 @@ def test_a_planted_secret_is_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFi
         return True
 
     made = config(
-        shop(), meta=canal.FileMeta(tmp_path / "meta"), row_filter=keep, alarm=lambda name, text: told.append(str(text)),
-    )  # fmt: skip
+        shop(), meta=canal.FileMeta(tmp_path / "meta"), row_filter=keep, alarm=lambda name, text: told.append(str(text))
+    )
     registry = prometheus_client.CollectorRegistry()
     with canal.Instance(made) as instance:
         instance.subscribe()
@@ -125,10 +138,15 @@ def test_what_is_left_of_each_value() -> None:
         after = first.rows[0].after
         assert after is not None
         expected = {
-            "id": KEYED.text(f"id-{SECRET}"), "email": KEYED.text(f"{SECRET}@x"), "phone": "*" * len(SECRET) + "1234",
-            "name": "Ann", "doc": KEYED.text(json.dumps({"k": SECRET})), "kind": KEYED.text(SECRET),
-            "raw": KEYED.text(SECRET), "n": 1,
-        }  # fmt: skip
+            "id": KEYED.text(f"id-{SECRET}"),
+            "email": KEYED.text(f"{SECRET}@x"),
+            "phone": "*" * len(SECRET) + "1234",
+            "name": "Ann",
+            "doc": KEYED.text(json.dumps({"k": SECRET})),
+            "kind": KEYED.text(SECRET),
+            "raw": KEYED.text(SECRET),
+            "n": 1,
+        }
         assert after.as_dict() == expected
         assert update.rows[0].before is not None
         assert update.rows[0].before.as_dict() == expected
@@ -172,10 +190,13 @@ def test_a_column_that_is_renamed_stops_the_instance_before_a_row_of_it() -> Non
 @pytest.mark.parametrize(
     "sql",
     [
-        "RENAME TABLE users TO people", "ALTER TABLE users RENAME TO people", "RENAME TABLE users TO users2, users2 TO people",
-        "RENAME TABLE other TO spare, users TO other, spare TO users2", "RENAME TABLE users TO partly",
+        "RENAME TABLE users TO people",
+        "ALTER TABLE users RENAME TO people",
+        "RENAME TABLE users TO users2, users2 TO people",
+        "RENAME TABLE other TO spare, users TO other, spare TO users2",
+        "RENAME TABLE users TO partly",
     ],
-)  # fmt: skip
+)
 def test_a_masked_table_does_not_come_in_clear_under_another_name(sql: str) -> None:
     fake = FakeBinlog()
     fake.table("shop", "users", COLUMNS).insert(ROW)
@@ -199,7 +220,8 @@ def test_a_masked_table_does_not_come_in_clear_under_another_name(sql: str) -> N
 @pytest.mark.parametrize(
     ("sql", "options"),
     [
-        ("RENAME TABLE users TO users2", {}), ("RENAME TABLE other TO people", {}),
+        ("RENAME TABLE users TO users2", {}),
+        ("RENAME TABLE other TO people", {}),
         ("RENAME TABLE users TO people, people TO users", {}),
         ("RENAME TABLE users TO people", {"black_filter": r"shop\.people"}),
         ("RENAME /* gh-ost */ TABLE users TO _users_del, _users_gho TO users", {}),
@@ -238,10 +260,14 @@ def test_a_short_value_is_masked_whole() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Mask.hmac(env="CANAL_NO_SUCH_KEY"), lambda: Mask.hmac(key=""), lambda: Mask.last(0), lambda: Mask.cut(-1),
-        lambda: config_of({"shop.users": {"email": "hmac"}}), lambda: config_of({"shop.users": Mask.drop()}),
+        lambda: Mask.hmac(env="CANAL_NO_SUCH_KEY"),
+        lambda: Mask.hmac(key=""),
+        lambda: Mask.last(0),
+        lambda: Mask.cut(-1),
+        lambda: config_of({"shop.users": {"email": "hmac"}}),
+        lambda: config_of({"shop.users": Mask.drop()}),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_told(make: Any) -> None:
     with pytest.raises(canal.ConfigError):
         make()

@@ -39,11 +39,16 @@ def changes_of(entries: list[canal.Entry]) -> list[Any]:
 @pytest.mark.parametrize(
     "sql",
     [
-        "ALTER TABLE users TRUNCATE PARTITION p0", "ALTER TABLE users DROP PARTITION p0", "ALTER TABLE users DROP COLUMN n",
-        "ALTER TABLE users RENAME COLUMN n TO m", "ALTER TABLE users DROP PRIMARY KEY", "ALTER TABLE users CHANGE n m INT",
-        "ALTER TABLE users MODIFY n INT AS (id) STORED", "DROP DATABASE shop",
+        "ALTER TABLE users TRUNCATE PARTITION p0",
+        "ALTER TABLE users DROP PARTITION p0",
+        "ALTER TABLE users DROP COLUMN n",
+        "ALTER TABLE users RENAME COLUMN n TO m",
+        "ALTER TABLE users DROP PRIMARY KEY",
+        "ALTER TABLE users CHANGE n m INT",
+        "ALTER TABLE users MODIFY n INT AS (id) STORED",
+        "DROP DATABASE shop",
     ],
-)  # fmt: skip
+)
 def test_a_statement_that_no_row_tells_of_is_seen_behind_a_mask(sql: str) -> None:
     fake = FakeBinlog()
     users = fake.table("shop", "users", COLUMNS.format("INT"))

@@ -108,9 +108,11 @@ class Machine:
             reader.out.clear()
             reader.meta = canal.FileMeta(self.directory)
         router = router_of(
-            self.fake, {name: one.meta for name, one in self.readers.items()}, tuple(self.readers),
+            self.fake,
+            {name: one.meta for name, one in self.readers.items()},
+            tuple(self.readers),
             on_slow="evict" if self.evicts else "wait",
-        )  # fmt: skip
+        )
         router.start()
         for name in self.readers:
             router.outputs[name].subscribe()
@@ -428,9 +430,7 @@ def test_what_a_router_does_not_have_is_refused() -> None:
 
     router = canal.server.RouterSink(config())
     router.output("one")
-    for wrong, text in (
-        ("source", "already"), ("one", "already"), ("a/b", "letters"),
-    ):
+    for wrong, text in (("source", "already"), ("one", "already"), ("a/b", "letters")):
         with pytest.raises(canal.ConfigError, match=text):
             router.output(wrong)
     for option in ("source", "ha", "mask", "on_slow", "start", "standby"):
@@ -439,7 +439,7 @@ def test_what_a_router_does_not_have_is_refused() -> None:
     for options, text in (
         ({"meta": canal.FileMeta("anywhere")}, "keeps no cursors"),
         ({"ha": (ha := canal.ZooKeeper(hosts="127.0.0.1:1")), "meta": canal.meta.MixedMeta(ha)}, "keeps no cursors"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(canal.ConfigError, match=text):
             canal.server.RouterSink(config(**options))
     with pytest.raises(canal.ConfigError, match="InstanceConfig"):
@@ -481,9 +481,13 @@ def test_a_switch_of_the_source_loses_nothing_for_outputs_that_stand_apart(gtid:
 
     def router() -> canal.server.RouterSink:
         made = router_of(
-            pair.first, names=(), standby=pair.second, standby_start="earliest", filter=r"shop\..*",
+            pair.first,
+            names=(),
+            standby=pair.second,
+            standby_start="earliest",
+            filter=r"shop\..*",
             heartbeat=canal.Heartbeat(interval=600),
-        )  # fmt: skip
+        )
         for name, meta in metas.items():
             made.output(name, meta=meta)
         return made
@@ -516,9 +520,7 @@ def test_a_switch_of_the_source_loses_nothing_for_outputs_that_stand_apart(gtid:
     ],
     ids=["nothing tells", "full metadata", "history", "cursors in memory"],
 )
-def test_start_without_metadata_and_history_warns(
-    metadata: Any, history: Any, meta: Any, expected: int, tmp_path: Path
-) -> None:
+def test_start_without_metadata_and_history_warns(metadata: Any, history: Any, meta: Any, expected: int, tmp_path: Path) -> None:
     """For a restart would stop all outputs at rows from before an ALTER."""
     fake, told = FakeBinlog(metadata=metadata), []
     fake.table("s", "a", "id INT PRIMARY KEY")

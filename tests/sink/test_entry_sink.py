@@ -158,10 +158,28 @@ def _kinds(leave_out: tuple[str, ...]) -> list[str]:
     return [" ".join((entry.sql or "").split()[:2]) or entry.event_type.name for entry in changes]
 
 
-STATEMENTS = ["ALTER TABLE t ADD b INT", "CREATE DATABASE d", " /* x */ alter database d CHARACTER SET utf8mb4",
-              "GRANT ALL ON *.* TO u", "CREATE VIEW v AS SELECT 1", "ANALYZE TABLE t", "UPDATE t SET a = 3"]  # fmt: skip
-ALL = ["INSERT", "UPDATE", "DELETE", "ALTER TABLE", "CREATE DATABASE", "/* x", "GRANT ALL", "CREATE VIEW", "ANALYZE TABLE",
-       "UPDATE t", "INSERT"]  # fmt: skip
+STATEMENTS = [
+    "ALTER TABLE t ADD b INT",
+    "CREATE DATABASE d",
+    " /* x */ alter database d CHARACTER SET utf8mb4",
+    "GRANT ALL ON *.* TO u",
+    "CREATE VIEW v AS SELECT 1",
+    "ANALYZE TABLE t",
+    "UPDATE t SET a = 3",
+]
+ALL = [
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "ALTER TABLE",
+    "CREATE DATABASE",
+    "/* x",
+    "GRANT ALL",
+    "CREATE VIEW",
+    "ANALYZE TABLE",
+    "UPDATE t",
+    "INSERT",
+]
 
 
 @pytest.mark.parametrize(

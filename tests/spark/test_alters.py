@@ -119,10 +119,7 @@ VALUES_CHANGE = [
 @pytest.mark.needs("full_metadata")
 @pytest.mark.parametrize(
     ("alter", "says", "is_first"),
-    [
-        *((*one, False) for one in VALUES_CHANGE),
-        *((*one, True) for one in VALUES_CHANGE if one[0][:4] in ("MODI", "DROP")),
-    ],
+    [*((*one, False) for one in VALUES_CHANGE), *((*one, True) for one in VALUES_CHANGE if one[0][:4] in ("MODI", "DROP"))],
 )
 def test_an_alter_that_changes_values_without_a_row_comes_again_until_it_is_acknowledged(
     server: ThrowawayServer, database: str, tmp_path: Path, alter: str, says: str, is_first: bool
@@ -237,8 +234,7 @@ VALUES_STAY = [
 
 @pytest.mark.needs("full_metadata")
 @pytest.mark.parametrize(
-    ("alter", "says", "is_down"),
-    [*((*one, False) for one in VALUES_STAY), *((*one, True) for one in VALUES_STAY if one[1])],
+    ("alter", "says", "is_down"), [*((*one, False) for one in VALUES_STAY), *((*one, True) for one in VALUES_STAY if one[1])]
 )
 def test_an_alter_that_leaves_values_as_they_are_is_nothing_that_a_new_load_does_not_mend(
     server: ThrowawayServer, database: str, tmp_path: Path, alter: str, says: str, is_down: bool
@@ -325,9 +321,7 @@ def test_an_alter_right_behind_a_snapshot_is_compared_with_what_the_snapshot_rea
 
 
 @pytest.mark.needs("full_metadata")
-def test_types_that_a_snapshot_read_are_those_of_the_log(
-    server: ThrowawayServer, database: str, tmp_path: Path
-) -> None:
+def test_types_that_a_snapshot_read_are_those_of_the_log(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     """As the server declares them, as its log names them, and as an offset keeps them: nothing is taken for an ALTER."""
     own = {"mysql": "z19 JSON", "mariadb": "z19 JSON, z20 INET6"}[server.kind]
     server.query(f"CREATE TABLE {database}.orders ({COLUMNS}, {OTHERS}, {own})")
@@ -343,9 +337,7 @@ def test_types_that_a_snapshot_read_are_those_of_the_log(
 
 
 @pytest.mark.needs("full_metadata")
-def test_what_happens_to_other_than_the_chosen_columns_is_nothing(
-    server: ThrowawayServer, database: str, tmp_path: Path
-) -> None:
+def test_what_happens_to_other_than_the_chosen_columns_is_nothing(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     server.query(f"CREATE TABLE {database}.orders (id INT, k INT, a INT, b VARCHAR(9), c INT, PRIMARY KEY (id, k))")
     server.query(f"INSERT INTO {database}.orders VALUES (0, 0, 7, 'hello', 1)")
     with Engine({**options(server, database, tmp_path), "snapshot": "initial", "columns": "A,ID"}) as engine:

@@ -29,9 +29,13 @@ COLUMNS = (
     "id INT PRIMARY KEY, at TIMESTAMP(6), local DATETIME(6), t TIME(6), amount DECIMAL(10,2), n BIGINT UNSIGNED, b VARBINARY(9)"
 )
 ROW = {
-    "at": dt.datetime(2026, 1, 2, 3, 4, 5, 678901, dt.UTC), "local": dt.datetime(2026, 7, 2, 3, 4, 5, 678901),
-    "t": -dt.timedelta(hours=838, minutes=59, seconds=59), "amount": Decimal("-1.50"), "n": 2**64 - 1, "b": b"\xff\x00",
-}  # fmt: skip
+    "at": dt.datetime(2026, 1, 2, 3, 4, 5, 678901, dt.UTC),
+    "local": dt.datetime(2026, 7, 2, 3, 4, 5, 678901),
+    "t": -dt.timedelta(hours=838, minutes=59, seconds=59),
+    "amount": Decimal("-1.50"),
+    "n": 2**64 - 1,
+    "b": b"\xff\x00",
+}
 
 
 def delta(target: DeltaTableTarget) -> dict[int, dict[str, Any]]:
@@ -57,9 +61,14 @@ def test_a_stream_keeps_a_delta_table_through_crashes_and_lost_checkpoints(
     server, target = mariadb_server, DeltaTableTarget(str(tmp_path / "orders"))
     begin = server.query("SHOW MASTER STATUS")[0]
     options = {
-        "host": server.host, "port": str(server.port), "user": server.user, "password": server.password, "table": orders,
-        "startingPosition": f"{begin[0]}:{begin[1]}", "maxRowsPerBatch": "6",
-    }  # fmt: skip
+        "host": server.host,
+        "port": str(server.port),
+        "user": server.user,
+        "password": server.password,
+        "table": orders,
+        "startingPosition": f"{begin[0]}:{begin[1]}",
+        "maxRowsPerBatch": "6",
+    }
 
     def run(checkpoint: str, crash: bool = False) -> None:
         apply, commits = apply_changes(target, ["id"]), []
@@ -157,9 +166,13 @@ def test_a_query_is_not_started_again_over_values_that_changed_without_a_row(
     server, target = mariadb_server, DeltaTableTarget(str(tmp_path / "orders"))
     begin = server.query("SHOW MASTER STATUS")[0]
     options = {
-        "host": server.host, "port": str(server.port), "user": server.user, "password": server.password, "table": orders,
+        "host": server.host,
+        "port": str(server.port),
+        "user": server.user,
+        "password": server.password,
+        "table": orders,
         "startingPosition": f"{begin[0]}:{begin[1]}",
-    }  # fmt: skip
+    }
 
     def run(**more: str) -> None:
         sink = apply_changes(target, ["id"], schema="add", absent="null")

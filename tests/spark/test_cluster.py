@@ -31,9 +31,12 @@ APART = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
 @contextlib.contextmanager
 def running(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     pipe = subprocess.PIPE
-    with log.open("ab") as output, subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=pipe, stdout=output, stderr=output, start_new_session=True
-    ) as child:
+    with (
+        log.open("ab") as output,
+        subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=pipe, stdout=output, stderr=output, start_new_session=True
+        ) as child,
+    ):
         try:
             yield child
         finally:
@@ -50,10 +53,19 @@ def environment(tmp_path: Path) -> dict[str, str]:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     home = java_home() or os.environ.get("JAVA_HOME")
-    return os.environ | ({"JAVA_HOME": home} if home else {}) | {
-        "SPARK_HOME": str(HOME), "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "TMPDIR": str(tmp_path), "TZ": "UTC",
-        "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": f"{JAVA_OPTIONS} -Dspark.master.rest.enabled=false",
-    }  # fmt: skip
+    return (
+        os.environ
+        | ({"JAVA_HOME": home} if home else {})
+        | {
+            "SPARK_HOME": str(HOME),
+            "PYTHONPATH": path,
+            "PYSPARK_PYTHON": sys.executable,
+            "TMPDIR": str(tmp_path),
+            "TZ": "UTC",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": f"{JAVA_OPTIONS} -Dspark.master.rest.enabled=false",
+        }
+    )
 
 
 @pytest.fixture
@@ -79,19 +91,33 @@ def test_executors_that_see_no_spool_have_all_rows_of_a_snapshot_live_and_behind
     table = f"{database}.t"
     server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(200))")
     server.query(f"INSERT INTO {table} VALUES {','.join(f'({number}, {number})' for number in range(500))}")
-    (tmp_path / "spec.json").write_text(json.dumps({
-        "master": master,
-        "settings": {
-            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": JAVA_OPTIONS, "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-            "spark.sql.warehouse.dir": str(tmp_path / "warehouse"), "spark.sql.shuffle.partitions": "2",
-        },
-        "options": {
-            "host": server.host, "port": str(server.port), "user": server.user, "password": server.password, "table": table,
-            "snapshot": "initial", "chunkRows": "200", "spoolDir": str(tmp_path / "spool"),
-            "snapshotDir": str(tmp_path / "snapshot"),
-        },
-    }))  # fmt: skip
+    (tmp_path / "spec.json").write_text(
+        json.dumps(
+            {
+                "master": master,
+                "settings": {
+                    "spark.driver.host": "127.0.0.1",
+                    "spark.driver.bindAddress": "127.0.0.1",
+                    "spark.executor.memory": "512m",
+                    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+                    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+                    "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+                    "spark.sql.shuffle.partitions": "2",
+                },
+                "options": {
+                    "host": server.host,
+                    "port": str(server.port),
+                    "user": server.user,
+                    "password": server.password,
+                    "table": table,
+                    "snapshot": "initial",
+                    "chunkRows": "200",
+                    "spoolDir": str(tmp_path / "spool"),
+                    "snapshotDir": str(tmp_path / "snapshot"),
+                },
+            }
+        )
+    )
     command = [sys.executable, "-m", "tests.programs.spark_cluster_child", str(tmp_path)]
 
     def is_equal() -> bool:

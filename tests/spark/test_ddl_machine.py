@@ -32,25 +32,40 @@ from tests.support.live import end_of_log, source
 
 #: The types that a column of the name has, from narrow to wide: to one of another kind a target's column is not altered.
 KINDS = {
-    "a": ("smallint", "int", "bigint"), "b": ("varchar(5)", "varchar(20)", "varchar(200)"),
-    "c": ("decimal(6,2)", "decimal(12,2)", "decimal(12,4)"), "d": ("datetime", "datetime(3)", "datetime(6)"),
-    "e": ("smallint", "int", "bigint"), "f": ("varchar(5)", "varchar(20)", "varchar(200)"),
-}  # fmt: skip
+    "a": ("smallint", "int", "bigint"),
+    "b": ("varchar(5)", "varchar(20)", "varchar(200)"),
+    "c": ("decimal(6,2)", "decimal(12,2)", "decimal(12,4)"),
+    "d": ("datetime", "datetime(3)", "datetime(6)"),
+    "e": ("smallint", "int", "bigint"),
+    "f": ("varchar(5)", "varchar(20)", "varchar(200)"),
+}
 VALUES = {
-    "smallint": ("0", "-7", "32000"), "int": ("70000", "1"), "bigint": ("5000000000", "2"),
-    "varchar(5)": ("''", "'abcde'"), "varchar(20)": ("'0123456789'", "'x'"), "varchar(200)": ("REPEAT('y', 150)", "'z'"),
-    "decimal(6,2)": ("1.25", "-9999.99"), "decimal(12,2)": ("1234567.5", "0"), "decimal(12,4)": ("1.2345", "-1"),
-    "datetime": ("'2024-02-29 10:00:00'",), "datetime(3)": ("'2024-02-29 10:00:00.125'",),
+    "smallint": ("0", "-7", "32000"),
+    "int": ("70000", "1"),
+    "bigint": ("5000000000", "2"),
+    "varchar(5)": ("''", "'abcde'"),
+    "varchar(20)": ("'0123456789'", "'x'"),
+    "varchar(200)": ("REPEAT('y', 150)", "'z'"),
+    "decimal(6,2)": ("1.25", "-9999.99"),
+    "decimal(12,2)": ("1234567.5", "0"),
+    "decimal(12,4)": ("1.2345", "-1"),
+    "datetime": ("'2024-02-29 10:00:00'",),
+    "datetime(3)": ("'2024-02-29 10:00:00.125'",),
     "datetime(6)": ("'1999-12-31 23:59:59.999999'",),
-}  # fmt: skip
+}
 
 
 #: Of the table and one of its columns.
 STATEMENTS = (
-    "TRUNCATE {0}", "ALTER TABLE {0} TRUNCATE PARTITION p0", "ALTER TABLE {0} DROP PARTITION p0", "OPTIMIZE TABLE {0}",
-    "ALTER TABLE {0} ADD INDEX ({1})", "ALTER TABLE {0} DROP PRIMARY KEY, ADD PRIMARY KEY (id)", "ALTER TABLE {0} COMMENT 'x'",
+    "TRUNCATE {0}",
+    "ALTER TABLE {0} TRUNCATE PARTITION p0",
+    "ALTER TABLE {0} DROP PARTITION p0",
+    "OPTIMIZE TABLE {0}",
+    "ALTER TABLE {0} ADD INDEX ({1})",
+    "ALTER TABLE {0} DROP PRIMARY KEY, ADD PRIMARY KEY (id)",
+    "ALTER TABLE {0} COMMENT 'x'",
     "ALTER TABLE {0} REMOVE PARTITIONING",
-)  # fmt: skip
+)
 PARTITIONS = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (5), PARTITION p1 VALUES LESS THAN MAXVALUE)"
 
 
@@ -100,12 +115,16 @@ class Table:
         for _ in range(chance.randint(1, 6)):
             number, other = chance.randint(0, 9), chance.randint(0, 9)
             sets = ", ".join(f"{one} = {self.value(kind)}" for one, kind in self.columns.items() if chance.random() < 0.6)
-            self.run(chance.choice((
-                f"REPLACE INTO {self.name} SET id = {number}{', ' * bool(sets)}{sets}",
-                f"UPDATE {self.name} SET {sets or 'id = id'} WHERE id < {number}",
-                f"UPDATE {self.name} SET id = {number} WHERE id = {other}",
-                f"DELETE FROM {self.name} WHERE id = {number}",
-            )))  # fmt: skip
+            self.run(
+                chance.choice(
+                    (
+                        f"REPLACE INTO {self.name} SET id = {number}{', ' * bool(sets)}{sets}",
+                        f"UPDATE {self.name} SET {sets or 'id = id'} WHERE id < {number}",
+                        f"UPDATE {self.name} SET id = {number} WHERE id = {other}",
+                        f"DELETE FROM {self.name} WHERE id = {number}",
+                    )
+                )
+            )
 
     def value(self, kind: str) -> str:
         if self.chance.random() < 0.15:
@@ -231,9 +250,12 @@ class Loop(Follower):
     @contextlib.contextmanager
     def instance(self) -> Iterator[canal.Instance]:
         config = canal.InstanceConfig(
-            destination="m", source=source(self.table.server), filter=rf"{self.table.database}\..*", meta=self.meta,
+            destination="m",
+            source=source(self.table.server),
+            filter=rf"{self.table.database}\..*",
+            meta=self.meta,
             start_timeout=10 * PATIENCE,
-        )  # fmt: skip
+        )
         with canal.Instance(config) as instance:
             instance.subscribe()
             yield instance
@@ -283,10 +305,20 @@ class Query(Follower):
 
     def fresh(self) -> Engine:
         server = self.table.server
-        return Engine({
-            "host": server.host, "port": server.port, "user": server.user, "password": server.password, "pollTimeout": 0.1,
-            "table": self.table.name, "snapshot": "initial", "chunkRows": 4, "chunksPerBatch": 2, "startTimeout": 10 * PATIENCE,
-        })  # fmt: skip
+        return Engine(
+            {
+                "host": server.host,
+                "port": server.port,
+                "user": server.user,
+                "password": server.password,
+                "pollTimeout": 0.1,
+                "table": self.table.name,
+                "snapshot": "initial",
+                "chunkRows": 4,
+                "chunksPerBatch": 2,
+                "startTimeout": 10 * PATIENCE,
+            }
+        )
 
     def mend(self, error: CanalError) -> bool:
         if isinstance(error, UnloggedChangeError) and "a new checkpoint, a snapshot" in str(error):
@@ -377,9 +409,14 @@ def copies(server: ThrowawayServer, database: str) -> Iterator[None]:
 @pytest.mark.parametrize("way", [Loop, Query])
 @pytest.mark.parametrize("kind", ["delta", "iceberg", "mysql"])
 def test_random_ddl_leaves_the_target_equal_or_says_what_mends_it(
-    server: ThrowawayServer, database: str, tmp_path: Path, kind: str, way: type[Follower], full_size: bool,
+    server: ThrowawayServer,
+    database: str,
+    tmp_path: Path,
+    kind: str,
+    way: type[Follower],
+    full_size: bool,
     record: Callable[..., None],
-) -> None:  # fmt: skip
+) -> None:
     """CANAL_DDL_SEED begins at another seed."""
     seed = os.environ.get("CANAL_DDL_SEED", "0")
     chance = random.Random(f"{kind} {seed}")
@@ -398,6 +435,14 @@ def test_random_ddl_leaves_the_target_equal_or_says_what_mends_it(
         wrong = []
     finally:
         record(
-            kind="spark ddl", server=f"{server.kind} {server.version}", target=kind, way=way.__name__.lower(), seed=seed,
-            stretches=steps, statements=len(table.said), kills=follower.kills, mended=dict(follower.mended), wrong=wrong,
-        )  # fmt: skip
+            kind="spark ddl",
+            server=f"{server.kind} {server.version}",
+            target=kind,
+            way=way.__name__.lower(),
+            seed=seed,
+            stretches=steps,
+            statements=len(table.said),
+            kills=follower.kills,
+            mended=dict(follower.mended),
+            wrong=wrong,
+        )

@@ -26,25 +26,37 @@ def test_the_code_of_the_document_runs(
 ) -> None:
     server, name = mariadb_server, f"shop{os.getpid()}"  # one process of the machine can share a name
     for sql in (
-        "CREATE DATABASE in_doc", "CREATE TABLE in_doc.orders (id INT PRIMARY KEY)", "INSERT INTO in_doc.orders VALUES (1)",
+        "CREATE DATABASE in_doc",
+        "CREATE TABLE in_doc.orders (id INT PRIMARY KEY)",
+        "INSERT INTO in_doc.orders VALUES (1)",
         "CREATE TABLE in_doc.customers (id INT PRIMARY KEY)",
-    ):  # fmt: skip
+    ):
         server.query(sql)
     source = canal.MySQLSource(host=server.host, port=server.port, user=server.user, password=server.password)
     calls: list[Any] = []
     names: dict[str, Any] = {
-        "canal": canal, "spark": spark, "source": source, "shared": str(tmp_path / "shared"),
+        "canal": canal,
+        "spark": spark,
+        "source": source,
+        "shared": str(tmp_path / "shared"),
         "server": {"host": server.host, "port": server.port, "user": server.user, "password": server.password},
-        "fn": lambda df, number: calls.append(df.count()), "other": lambda df, number: None,
-    }  # fmt: skip
+        "fn": lambda df, number: calls.append(df.count()),
+        "other": lambda df, number: None,
+    }
 
     def run(code: str) -> None:
         for old, new in (
-            ("shop.", "in_doc."), ("shop\\.", "in_doc\\."), ('"shop"', f'"{name}"'),
-            ("'db'", f"'{server.host}', port '{server.port}'"), ('"db"', f'"{server.host}"'), ("3306", str(server.port)),
-            ("'…'", f"'{server.password}'"), ('"password", "…"', f'"password", "{server.password}"'),
-            ('"/lake', f'"{tmp_path}/lake'), ('"/checkpoints', f'"{tmp_path}/checkpoints'),
-        ):  # fmt: skip
+            ("shop.", "in_doc."),
+            ("shop\\.", "in_doc\\."),
+            ('"shop"', f'"{name}"'),
+            ("'db'", f"'{server.host}', port '{server.port}'"),
+            ('"db"', f'"{server.host}"'),
+            ("3306", str(server.port)),
+            ("'…'", f"'{server.password}'"),
+            ('"password", "…"', f'"password", "{server.password}"'),
+            ('"/lake', f'"{tmp_path}/lake'),
+            ('"/checkpoints', f'"{tmp_path}/checkpoints'),
+        ):
             code = code.replace(old, new)
         count = iter(range(9))
         code = re.sub(r"(?<=Location\", )…", lambda _: repr(str(tmp_path / f"checkpoint{next(count)}")), code)

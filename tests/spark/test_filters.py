@@ -53,11 +53,17 @@ def random_filter(chance: random.Random, rows: list[dict[str, Any]]) -> tuple[An
     values = [chance.choice(rows)[column] for _ in range(2)]
     if column != "_op" and chance.random() < 0.3:
         values[0] += 1 if column == "_txn" else datetime(2025, 1, 2) - datetime(2025, 1, 1, 23)
-    name, keeps = chance.choice([
-        ("EqualTo", operator.eq), ("EqualNullSafe", operator.eq), ("In", lambda value, among: value in among),
-        ("GreaterThan", operator.gt), ("GreaterThanOrEqual", operator.ge),
-        ("LessThan", operator.lt), ("LessThanOrEqual", operator.le),
-    ])  # fmt: skip
+    name, keeps = chance.choice(
+        [
+            ("EqualTo", operator.eq),
+            ("EqualNullSafe", operator.eq),
+            ("In", lambda value, among: value in among),
+            ("GreaterThan", operator.gt),
+            ("GreaterThanOrEqual", operator.ge),
+            ("LessThan", operator.lt),
+            ("LessThanOrEqual", operator.le),
+        ]
+    )
     value = tuple(values) if name == "In" else values[0]
     made, is_negated = getattr(datasource, name)((column,), value), chance.random() < 0.3
     return (datasource.Not(made) if is_negated else made), lambda row: keeps(row[column], value) != is_negated
@@ -98,12 +104,18 @@ def test_what_is_compared_with_something_else_is_left_to_spark(logs: Path, value
     plain, reader, struct = readers(logs)
     rows = rows_of(plain, plain.partitions(), struct)
     names = [name for name, kind in (("_op", str), ("_txn", int), ("_ts", datetime)) if type(value) is not kind]
-    reader.pushFilters([
-        *(datasource.EqualTo((name,), value) for name in names if name != "_ts" or not isinstance(value, datetime)),
-        datasource.In(("_op",), ("I", None)), datasource.Not(datasource.In(("_op",), (None,))), datasource.IsNotNull(("_op",)),
-        datasource.StringStartsWith(("_op",), "x"), datasource.EqualTo(("id",), -1), datasource.EqualTo(("_before", "_op"), "x"),
-        datasource.Not(datasource.IsNotNull(("_ts",))),
-    ])  # fmt: skip
+    reader.pushFilters(
+        [
+            *(datasource.EqualTo((name,), value) for name in names if name != "_ts" or not isinstance(value, datetime)),
+            datasource.In(("_op",), ("I", None)),
+            datasource.Not(datasource.In(("_op",), (None,))),
+            datasource.IsNotNull(("_op",)),
+            datasource.StringStartsWith(("_op",), "x"),
+            datasource.EqualTo(("id",), -1),
+            datasource.EqualTo(("_before", "_op"), "x"),
+            datasource.Not(datasource.IsNotNull(("_ts",))),
+        ]
+    )
     assert rows_of(reader, reader.partitions(), struct) == rows
 
 

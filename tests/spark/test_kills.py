@@ -40,9 +40,11 @@ COLUMNS = (
 SNAPSHOT = {"snapshot": "initial", "chunkRows": "100", "chunksPerBatch": "1"}
 #: Options of which each life of the driver draws one.
 DRAWN = {
-    "maxBytesPerBatch": ("128k", "1m"), "maxTransactionBytes": ("64k", "256m"), "backlogFiles": ("0", "2"),
+    "maxBytesPerBatch": ("128k", "1m"),
+    "maxTransactionBytes": ("64k", "256m"),
+    "backlogFiles": ("0", "2"),
     "transport": ("auto", "bytes"),
-}  # fmt: skip
+}
 #: Seconds after which a process is held to hang.
 PATIENCE = 400.0
 _LOST_RACE = (1205, 1213)
@@ -167,7 +169,7 @@ class _Writer:
 
     def _values(self, id: int) -> tuple[Any, ...]:
         rng = self._rng
-        note = rng.choice((None, "", "Zürich", "日本語 🐬", "x" * 150, "it's \"quoted\" \\ %s"))
+        note = rng.choice((None, "", "Zürich", "日本語 🐬", "x" * 150, 'it\'s "quoted" \\ %s'))
         moment = datetime(1980, 1, 1) + timedelta(microseconds=rng.randrange(50 * 365 * 86400 * 10**6))
         price = Decimal(rng.randrange(-(10**12), 10**12)) / 10**4
         return id, rng.randrange(-1000, 1000), note, price, moment, rng.choice((None, moment)), rng.randbytes(rng.randrange(40))
@@ -311,9 +313,12 @@ class Driver:
         with self.log.open("wb") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "tests.programs.spark_kill_child", str(self.directory)],
-                cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log,
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
                 env=self._environment,
-            )  # fmt: skip
+            )
 
     @property
     def log(self) -> Path:
@@ -388,8 +393,12 @@ class Run:
         self.counter = targets(directory)["counter"]
         self.load = Load(server, seed, self.applied, slow=begin == "snapshot")
         options = {
-            "host": server.host, "port": str(server.port), "user": server.user, "password": server.password, "table": TABLE,
-        }  # fmt: skip
+            "host": server.host,
+            "port": str(server.port),
+            "user": server.user,
+            "password": server.password,
+            "table": TABLE,
+        }
         if begin == "snapshot":
             self.load.fill(faults * self.CHUNKS * int(SNAPSHOT["chunkRows"]) // len(self.load.writers))
             options |= SNAPSHOT
@@ -551,13 +560,17 @@ class Run:
             times[kind].append(seconds)
             times["all"].append(seconds)
         lines = [f"  {kind}: {spread(some)}" for kind, some in sorted(times.items())]
-        return "\n".join([
-            f"{self.mode} from {self.begin} on {self.server.kind} {self.server.version}: {self.load.transactions} transactions, "
-            f"{self.load.changes} changes; {self.driver.lives} lives, {len(full)} batches with rows, {again} of them begin "
-            f"in what was given before, {split} cuts inside a transaction; faults in a snapshot: {' '.join(self.in_snapshot)}; "
-            "recoveries in seconds",
-            *lines,
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"{self.mode} from {self.begin} on {self.server.kind} {self.server.version}: {self.load.transactions} "
+                "transactions, "
+                f"{self.load.changes} changes; {self.driver.lives} lives, {len(full)} batches with rows, {again} of them begin "
+                f"in what was given before, {split} cuts inside a transaction; faults in a snapshot: "
+                f"{' '.join(self.in_snapshot)}; "
+                "recoveries in seconds",
+                *lines,
+            ]
+        )
 
 
 def spread(values: list[float]) -> str:
@@ -654,8 +667,6 @@ def test_a_killed_query_applies_each_change_once(
 @pytest.mark.slow
 @pytest.mark.daily_on("mariadb")
 @pytest.mark.timeout(1800)
-def test_a_killed_loop_applies_each_change_once(
-    own_server: ThrowawayServer, tmp_path: Path, full_size: bool, seed: int
-) -> None:
+def test_a_killed_loop_applies_each_change_once(own_server: ThrowawayServer, tmp_path: Path, full_size: bool, seed: int) -> None:
     faults = drawn(random.Random(seed), ("driver", "before", "after", "checkpoint"), 30 if full_size else 4)
     torment(Run(own_server, tmp_path, "loop", "stream", seed, len(faults)), faults, [])

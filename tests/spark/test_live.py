@@ -132,9 +132,15 @@ def test_a_range_by_sql_with_times_of_three_zones(stream: Stream) -> None:
     ).collect()
 
     assert row.asDict() == {
-        "id": 1, "note": "é", "at": 1767323045123456, "local": datetime(2026, 7, 8, 9, 10, 11, 123000),
-        "took": -timedelta(hours=100, seconds=1), "day": datetime(2024, 2, 29).date(), "_op": "I", "recent": True,
-    }  # fmt: skip
+        "id": 1,
+        "note": "é",
+        "at": 1767323045123456,
+        "local": datetime(2026, 7, 8, 9, 10, 11, 123000),
+        "took": -timedelta(hours=100, seconds=1),
+        "day": datetime(2024, 2, 29).date(),
+        "_op": "I",
+        "recent": True,
+    }
 
 
 def test_binlog_files_of_a_directory(spark: Any, tmp_path: Path) -> None:

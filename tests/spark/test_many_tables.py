@@ -80,9 +80,13 @@ def test_forty_tables_in_one_process_take_less_than_a_gigabyte(
         write(TABLES)
         until(lambda: all(lake_rows(tmp_path / name) == server_rows(server, name) for name in names), child)
         record(
-            kind="spark many", server=f"{server.kind} {server.version}", processes=1, bytes=peak(child.pid), wrong=[],
+            kind="spark many",
+            server=f"{server.kind} {server.version}",
+            processes=1,
+            bytes=peak(child.pid),
+            wrong=[],
             what=f"{TABLES} tables, one loop into Delta, killed once",
-        )  # fmt: skip
+        )
         assert peak(child.pid) < 1 << 30
         assert not Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text()  # it has no other process
 
@@ -118,9 +122,7 @@ def table(server: ThrowawayServer, database: str) -> str:
 @contextlib.contextmanager
 def following(server: ThrowawayServer, table: str, meta: Path) -> Iterator[canal.Instance]:
     schema = table.partition(".")[0]
-    config = canal.InstanceConfig(
-        destination="s", source=source(server), filter=rf"{schema}\..*", meta=canal.FileMeta(str(meta))
-    )
+    config = canal.InstanceConfig(destination="s", source=source(server), filter=rf"{schema}\..*", meta=canal.FileMeta(str(meta)))
     with canal.Instance(config) as instance:
         instance.subscribe()
         yield instance

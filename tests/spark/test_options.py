@@ -114,8 +114,18 @@ def test_options_pickle() -> None:
 
 
 def test_the_text_of_an_offset_is_fixed() -> None:
-    offset = Offset(Position(journal="b.000002", offset=77, gtid="B0E:1".replace("B0E", "0" * 8 + "-0000-0000-0000-" + "0" * 12),
-                             row=3, timestamp=5000, server_id=9, source="abc"), 2)  # fmt: skip
+    offset = Offset(
+        Position(
+            journal="b.000002",
+            offset=77,
+            gtid="B0E:1".replace("B0E", "0" * 8 + "-0000-0000-0000-" + "0" * 12),
+            row=3,
+            timestamp=5000,
+            server_id=9,
+            source="abc",
+        ),
+        2,
+    )
     assert json.dumps(INITIAL) == '{"v": 1, "ph": "init"}'
     assert json.dumps(offset.to_document()) == (
         '{"v": 1, "ph": "bin", "ep": 2, "position": {"v": 2, "journal": "b.000002", "offset": 77, '
@@ -160,12 +170,17 @@ def test_an_offset_of_an_older_release_is_read_and_means_the_same(text: str) -> 
 @pytest.mark.parametrize(
     "value",
     [
-        [], {}, {"v": 2, "ph": "bin"}, {"v": 1, "ph": "else"}, {"v": 1, "ph": "bin", "ep": -1, "position": {"v": 2}},
-        {"v": 1, "ph": "bin", "ep": True, "position": {"v": 2}}, {"v": 1, "ph": "bin", "ep": 0, "position": None},
+        [],
+        {},
+        {"v": 2, "ph": "bin"},
+        {"v": 1, "ph": "else"},
+        {"v": 1, "ph": "bin", "ep": -1, "position": {"v": 2}},
+        {"v": 1, "ph": "bin", "ep": True, "position": {"v": 2}},
+        {"v": 1, "ph": "bin", "ep": 0, "position": None},
         {"v": 1, "ph": "bin", "ep": 0, "position": {"v": 2, "journal": 3}},
         {"v": 1, "ph": "bin", "ep": 0, "position": {"v": 2}, "since": []},
     ],
-)  # fmt: skip
+)
 def test_an_offset_that_is_none_is_refused(value: object) -> None:
     with pytest.raises(CursorError):
         Offset.from_document(value)

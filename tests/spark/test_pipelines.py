@@ -22,10 +22,19 @@ def compile_catalog(home: str | None, directory: Path) -> None:
     java = f"{home or os.environ.get('JAVA_HOME')}/bin/java" if home or os.environ.get("JAVA_HOME") else shutil.which("java")
     jars = (Path(pyspark.__file__).parent / "jars").glob("*.jar")
     subprocess.run(
-        [str(java), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp", os.pathsep.join(map(str, jars)), "-d", str(directory),
-         str(Path(__file__).with_name("MergeCatalog.java"))],
-        check=True, timeout=200,
-    )  # fmt: skip
+        [
+            str(java),
+            "-m",
+            "jdk.compiler/com.sun.tools.javac.Main",
+            "-cp",
+            os.pathsep.join(map(str, jars)),
+            "-d",
+            str(directory),
+            str(Path(__file__).with_name("MergeCatalog.java")),
+        ],
+        check=True,
+        timeout=200,
+    )
 
 
 @pytest.mark.spark
@@ -33,17 +42,25 @@ def compile_catalog(home: str | None, directory: Path) -> None:
 def test_a_pipeline_has_every_change_and_auto_cdc_keeps_a_table_equal_where_it_takes_merge(tmp_path: Path) -> None:
     home = java_home()
     compile_catalog(home, tmp_path / "classes")
-    environment = os.environ | ({"JAVA_HOME": home} if home else {}) | {
-        "SPARK_DIST_CLASSPATH": str(tmp_path / "classes"),
-        "SPARK_TESTING": "1",  # any free port
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
-        "TMPDIR": str(tmp_path),
-    }  # fmt: skip
+    environment = (
+        os.environ
+        | ({"JAVA_HOME": home} if home else {})
+        | {
+            "SPARK_DIST_CLASSPATH": str(tmp_path / "classes"),
+            "SPARK_TESTING": "1",  # any free port
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+            "TMPDIR": str(tmp_path),
+        }
+    )
     child = subprocess.run(
         [sys.executable, "-m", "tests.programs.spark_pipeline_child", str(tmp_path)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=860,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=860,
+    )
 
     assert child.returncode == 0, child.stdout + child.stderr
     found = json.loads(child.stdout.splitlines()[-1])
@@ -51,6 +68,13 @@ def test_a_pipeline_has_every_change_and_auto_cdc_keeps_a_table_equal_where_it_t
     assert found["table"] == [[1, "Ada"], [2, "Barbara"]]
     assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in found["parquet"]
     assert found["changes"] == [
-        ["I", 1, "Ada"], ["I", 2, "Grace"], ["I", 3, "Edsger"], ["U", 11, "Ada"], ["D", 2, "Grace"], ["I", 2, "Grace"],
-        ["U", 1, "Ada"], ["U", 2, "Barbara"], ["D", 3, "Edsger"],
-    ]  # fmt: skip
+        ["I", 1, "Ada"],
+        ["I", 2, "Grace"],
+        ["I", 3, "Edsger"],
+        ["U", 11, "Ada"],
+        ["D", 2, "Grace"],
+        ["I", 2, "Grace"],
+        ["U", 1, "Ada"],
+        ["U", 2, "Barbara"],
+        ["D", 3, "Edsger"],
+    ]

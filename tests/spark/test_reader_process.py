@@ -38,8 +38,10 @@ class Reader:
     def __init__(self, options: dict[str, Any], offsets: list[str]) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", READER, json.dumps(options), json.dumps(offsets)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
 
     def offsets(self) -> list[str]:
         """The log of offsets, whose last one ends a batch with rows."""
@@ -99,9 +101,14 @@ def test_a_reader_s_process_ends_and_the_next_has_the_planned_batch(
     spool = tmp_path / "spool"
     with fake.serve() as server:
         options = {
-            "host": server.host, "port": server.port, "table": "shop.orders", "startingPosition": "earliest",
-            "spoolDir": str(spool), "transport": "file", "pollTimeout": "0.2",
-        }  # fmt: skip
+            "host": server.host,
+            "port": server.port,
+            "table": "shop.orders",
+            "startingPosition": "earliest",
+            "spoolDir": str(spool),
+            "transport": "file",
+            "pollTimeout": "0.2",
+        }
         offsets: list[str] = []
         for number in range(2):
             orders.insert({"id": number, "note": "x"})

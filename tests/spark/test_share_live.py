@@ -44,8 +44,11 @@ def test_two_queries_and_the_driver_read_one_instance_over_one_dump(
         """The driver's own client, as a function given to foreachBatch may have one."""
         while len(seen) < count:
             for entry in instance.get(timeout=10):
-                seen.extend((entry.event_type.name[0], row["id"], row["n"]) for pair in entry.rows
-                            if (row := pair.after or pair.before) is not None)  # fmt: skip
+                seen.extend(
+                    (entry.event_type.name[0], row["id"], row["n"])
+                    for pair in entry.rows
+                    if (row := pair.after or pair.before) is not None
+                )
 
     with contextlib.ExitStack() as stack:
         stack.callback(server.query, "DROP DATABASE spark_share")

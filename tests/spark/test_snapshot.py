@@ -122,8 +122,10 @@ KEYS: dict[str, Any] = {
     "FLOAT": lambda rng: repr(rng.choice([rng.uniform(-3e38, 3e38), rng.uniform(-1e-30, 1e-30)])),
     "BIT(40)": lambda rng: str(rng.randrange(2**40)),
     "DATE": lambda rng: f"'{rng.randrange(10000):04}-{rng.randrange(13):02}-{rng.randrange(32):02}'",
-    "DATETIME(6)": lambda rng: f"'{rng.randrange(1990, 2030)}-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02} "
-    f"{rng.randrange(24):02}:{rng.randrange(60):02}:00.{rng.randrange(10**6):06}'",
+    "DATETIME(6)": lambda rng: (
+        f"'{rng.randrange(1990, 2030)}-{rng.randrange(1, 13):02}-{rng.randrange(1, 29):02} "
+        f"{rng.randrange(24):02}:{rng.randrange(60):02}:00.{rng.randrange(10**6):06}'"
+    ),
     "TIMESTAMP(3) DEFAULT '2000-01-01'": lambda rng: f"FROM_UNIXTIME({rng.randrange(1, 2**31)}.{rng.randrange(1000):03})",
     "TIME(6)": lambda rng: f"'{rng.choice(['', '-'])}{rng.randrange(839):03}:{rng.randrange(59):02}:58.{rng.randrange(9999):04}'",
     "YEAR": lambda rng: rng.choice(["0", *map(str, range(1901, 2156))]),
@@ -165,11 +167,16 @@ MARIADB_KEYS = {
     "INET6": lambda rng: f"INET6_NTOA(X'{rng.getrandbits(128):032x}')",
 }
 PAIRS = [
-    ("TINYINT", "VARCHAR(30) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"), ("VARBINARY(8)", "BIGINT"),
-    ("VARCHAR(30) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci", "DATE"), ("FLOAT", "INT"), ("INT", "ENUM('z','y','x')"),
-    ("VARCHAR(4) CHARACTER SET latin1 COLLATE latin1_swedish_ci", "SET('a','b')"), ("DOUBLE UNSIGNED", "TIME"),
-    ("YEAR", "CHAR(4) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"), ("BIT(64)", "VARBINARY(6)"),
-]  # fmt: skip
+    ("TINYINT", "VARCHAR(30) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"),
+    ("VARBINARY(8)", "BIGINT"),
+    ("VARCHAR(30) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci", "DATE"),
+    ("FLOAT", "INT"),
+    ("INT", "ENUM('z','y','x')"),
+    ("VARCHAR(4) CHARACTER SET latin1 COLLATE latin1_swedish_ci", "SET('a','b')"),
+    ("DOUBLE UNSIGNED", "TIME"),
+    ("YEAR", "CHAR(4) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"),
+    ("BIT(64)", "VARBINARY(6)"),
+]
 
 
 def text(rng: random.Random) -> str:
@@ -327,9 +334,7 @@ def test_chunks_and_the_changes_since_come_to_be_the_table(server: ThrowawayServ
     assert state == held(server, database)
 
 
-def test_a_spooled_snapshot_is_the_table_at_exactly_its_position(
-    server: ThrowawayServer, database: str, tmp_path: Path
-) -> None:
+def test_a_spooled_snapshot_is_the_table_at_exactly_its_position(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     """Every change behind the position fits the rows that it finds: none is missing, none is there already."""
     with Load(server, database) as load:
         shape = shape_of(server, database, "t")
@@ -513,15 +518,17 @@ def test_a_table_that_is_emptied_within_a_chunk_is_read_again(
         return found
 
     monkeypatch.setattr(snapshots, "_columns_now", emptied)
-    rows = [row["n"] for chunk in made.chunks for batch in read_chunk(source(server), shape, made, chunk)
-            for row in batch.to_pylist()]  # fmt: skip
+    rows = [
+        row["n"] for chunk in made.chunks for batch in read_chunk(source(server), shape, made, chunk) for row in batch.to_pylist()
+    ]
     assert rows == [1]
 
 
 HARD = {
     "partitions by range": (
         "id INT PRIMARY KEY",
-        "PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (300), PARTITION b VALUES LESS THAN MAXVALUE)", "{n}",
+        "PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (300), PARTITION b VALUES LESS THAN MAXVALUE)",
+        "{n}",
     ),
     "partitions by hash": ("id INT PRIMARY KEY", "PARTITION BY HASH (id) PARTITIONS 4", "{n}"),
     "a prefix that is always equal": ("a INT, b CHAR(5), id INT, PRIMARY KEY (a, b, id)", "", "7, 'same', {n}"),
@@ -620,8 +627,11 @@ def test_a_key_of_text_takes_few_questions_for_a_chunk(
     questions: list[str] = []
     explain, first = snapshots.SnapshotSession.explain, snapshots.SnapshotSession.run
     monkeypatch.setattr(snapshots.SnapshotSession, "explain", lambda self, sql: (questions.append(sql), explain(self, sql))[1])
-    monkeypatch.setattr(snapshots.SnapshotSession, "run", lambda self, sql, *more, **names: (
-        questions.append(sql), first(self, sql, *more, **names))[1])  # fmt: skip
+    monkeypatch.setattr(
+        snapshots.SnapshotSession,
+        "run",
+        lambda self, sql, *more, **names: (questions.append(sql), first(self, sql, *more, **names))[1],
+    )
     made = plan(source(server), shape_of(server, database, "t"), chunk_rows=100)
     assert len(made.chunks) > 40
     assert len(questions) < 12 * len(made.chunks)
@@ -675,8 +685,9 @@ def test_a_connection_that_breaks_in_a_chunk_is_told_and_the_chunk_can_be_read_a
         made = plan(source(server), shape)
         batches = read_chunk(source(server), shape, made, made.chunks[0])
         next(batches)
-        cursor.execute(f"SELECT id FROM information_schema.processlist WHERE info LIKE '%FROM `{database}`.`t`%'"
-                       " AND id <> CONNECTION_ID()")  # fmt: skip
+        cursor.execute(
+            f"SELECT id FROM information_schema.processlist WHERE info LIKE '%FROM `{database}`.`t`%' AND id <> CONNECTION_ID()"
+        )
         ((number,),) = cursor.fetchall()
         cursor.execute(f"KILL {number}")
         with pytest.raises(ConnectionLostError):

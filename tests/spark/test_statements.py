@@ -175,10 +175,9 @@ CACHE INDEX old IN nothing
 def test_what_servers_log_beside_the_rows_of_the_table_passes(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
     server.query(f"CREATE TABLE {database}.orders (id INT PRIMARY KEY, note VARCHAR(20))")
     server.query(f"CREATE TABLE {database}.kept (id INT PRIMARY KEY)")
-    texts = {
-        "mysql": {"password": "'Third3!'", "to": "TO"},
-        "mariadb": {"password": "PASSWORD('Third3!')", "to": "FOR"},
-    }[server.kind]
+    texts = {"mysql": {"password": "'Third3!'", "to": "TO"}, "mariadb": {"password": "PASSWORD('Third3!')", "to": "FOR"}}[
+        server.kind
+    ]
     own = set(OWN[server.kind].strip().splitlines())
     server.query("SET GLOBAL log_bin_trust_function_creators = 1")
     refused = []

@@ -52,15 +52,17 @@ class Table:
                 for _ in range(chance.randrange(1, 4)):
                     one, two = chance.randrange(0, ROWS, 3), chance.randrange(0, ROWS, 3)  # others are told by chunks only
                     cursor.execute(
-                        chance.choice([
-                            f"REPLACE INTO {self.name} VALUES ('k', {one}, {number}, NOW(3))",
-                            f"UPDATE IGNORE {self.name} SET Id = {two} WHERE Id = {one}",
-                            f"UPDATE {self.name} SET k = 'K', a = {number} WHERE Id = {one}",
-                            f"UPDATE {self.name} SET k = 'k', a = NULL WHERE Id = {one}",
-                            f"UPDATE {self.name} SET at = NULL WHERE Id IN ({one}, {two})",
-                            f"DELETE FROM {self.name} WHERE Id = {one}",
-                        ])
-                    )  # fmt: skip
+                        chance.choice(
+                            [
+                                f"REPLACE INTO {self.name} VALUES ('k', {one}, {number}, NOW(3))",
+                                f"UPDATE IGNORE {self.name} SET Id = {two} WHERE Id = {one}",
+                                f"UPDATE {self.name} SET k = 'K', a = {number} WHERE Id = {one}",
+                                f"UPDATE {self.name} SET k = 'k', a = NULL WHERE Id = {one}",
+                                f"UPDATE {self.name} SET at = NULL WHERE Id IN ({one}, {two})",
+                                f"DELETE FROM {self.name} WHERE Id = {one}",
+                            ]
+                        )
+                    )
                 session.commit()
                 self.rounds = number
                 if self.truncates and number % 40 == 0:
@@ -80,9 +82,16 @@ class Table:
     def options(self, **more: Any) -> dict[str, Any]:
         server = self.server
         return {
-            "host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": self.name,
-            "pollTimeout": 0.1, "onTruncate": "row", "maxRowsPerBatch": 40, **more,
-        }  # fmt: skip
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": server.password,
+            "table": self.name,
+            "pollTimeout": 0.1,
+            "onTruncate": "row",
+            "maxRowsPerBatch": 40,
+            **more,
+        }
 
     def rows(self) -> list[tuple[Any, ...]]:
         return sorted(self.server.query(f"SELECT k, Id, a, at FROM {self.name}"), key=repr)

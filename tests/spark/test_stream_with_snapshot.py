@@ -71,9 +71,16 @@ class Shop:
     def options(self, **more: Any) -> dict[str, Any]:
         server = self.server
         return {
-            "host": server.host, "port": server.port, "user": server.user, "password": server.password,
-            "table": f"{self.name}.orders", "chunkRows": 50, "chunksPerBatch": 3, "pollTimeout": 0.1, **more,
-        }  # fmt: skip
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": server.password,
+            "table": f"{self.name}.orders",
+            "chunkRows": 50,
+            "chunksPerBatch": 3,
+            "pollTimeout": 0.1,
+            **more,
+        }
 
     def rows(self) -> dict[int, str]:
         return dict(self.server.query(f"SELECT id, note FROM {self.name}.orders"))
@@ -584,8 +591,16 @@ def test_a_key_that_the_server_made_and_hides_is_a_column(own_mysql: ThrowawaySe
     server.query("CREATE DATABASE d")
     server.query("CREATE TABLE d.t (a INT)")
     server.query(f"INSERT INTO d.t VALUES {','.join(f'({number})' for number in range(500))}")
-    options = {"host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": "d.t",
-               "snapshot": snapshot, "pollTimeout": 0.1, "chunkRows": 50}  # fmt: skip
+    options = {
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "table": "d.t",
+        "snapshot": snapshot,
+        "pollTimeout": 0.1,
+        "chunkRows": 50,
+    }
     with Engine(options) as engine:
         engine.start()
         engine.step()
@@ -596,13 +611,19 @@ def test_a_key_that_the_server_made_and_hides_is_a_column(own_mysql: ThrowawaySe
 
 
 @pytest.mark.parametrize("how", ["initial", "consistent"])
-def test_an_empty_table_is_told_by_a_row_without_values(
-    server: ThrowawayServer, database: str, tmp_path: Path, how: str
-) -> None:
+def test_an_empty_table_is_told_by_a_row_without_values(server: ThrowawayServer, database: str, tmp_path: Path, how: str) -> None:
     """The same whenever it is read again; of a table that was emptied while its chunks are read too."""
     server.query(f"CREATE TABLE {database}.orders (id INT PRIMARY KEY, note VARCHAR(20))")
-    options = {"host": server.host, "port": server.port, "user": server.user, "password": server.password, "chunkRows": 20,
-               "table": f"{database}.orders", "snapshot": how, "pollTimeout": 0.1}  # fmt: skip
+    options = {
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "chunkRows": 20,
+        "table": f"{database}.orders",
+        "snapshot": how,
+        "pollTimeout": 0.1,
+    }
     if how == "consistent":
         options["snapshotDir"] = str(tmp_path)
     with Engine(options) as engine:
@@ -669,10 +690,16 @@ def test_a_bounded_read_of_the_table(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"snapshot": "initial", "startingPosition": "earliest"}, {"snapshot": "initial", "path": "/binlogs"},
-             {"mode": "snapshot", "tables": "shop[.].*"}, {"mode": "snapshot", "instance": "shop", "tables": "a[.]b"},
-             {"snapshot": "consistent"}, {"snapshotDir": "/shared"}],
-)  # fmt: skip
+    "more",
+    [
+        {"snapshot": "initial", "startingPosition": "earliest"},
+        {"snapshot": "initial", "path": "/binlogs"},
+        {"mode": "snapshot", "tables": "shop[.].*"},
+        {"mode": "snapshot", "instance": "shop", "tables": "a[.]b"},
+        {"snapshot": "consistent"},
+        {"snapshotDir": "/shared"},
+    ],
+)
 def test_a_snapshot_of_what_has_none_is_refused(more: dict[str, str]) -> None:
     server = {} if {"path", "instance"} & more.keys() else {"host": "h", "user": "u", "password": "p"}
     table = {} if "tables" in more else {"table": "a.b"}

@@ -97,9 +97,7 @@ def test_it_gives_up_after_so_many_failures_in_a_row() -> None:
 
 
 @pytest.mark.parametrize(("status", "started"), [(None, 2), (-9, 1)])
-def test_without_its_jvm_nothing_is_started_again(
-    monkeypatch: pytest.MonkeyPatch, status: int | None, started: int
-) -> None:
+def test_without_its_jvm_nothing_is_started_again(monkeypatch: pytest.MonkeyPatch, status: int | None, started: int) -> None:
     import pyspark
 
     jvm = SimpleNamespace(proc=SimpleNamespace(poll=lambda: status))

@@ -32,21 +32,54 @@ COLUMNS = (
     "flags BIT(9), made YEAR"
 )
 ROW: dict[str, Any] = {
-    "id": 2**64 - 1, "tiny": 255, "small": 65535, "medium": 2**24 - 1, "plain": 2**32 - 1, "price": Decimal("-0.50"),
-    "huge": Decimal("1E-30"), "ratio": 0.5, "note": "é", "raw": b"\0\xff", "day": date(2026, 11, 21),
-    "at": datetime(2026, 11, 21, 1, 2, 3, 4), "seen": datetime(2026, 11, 21, 1, 2, 3, 5000, UTC),
-    "took": timedelta(hours=-838, microseconds=1), "status": "paid", "doc": {"a": [1]}, "bits": 2**64 - 1, "flags": 511,
+    "id": 2**64 - 1,
+    "tiny": 255,
+    "small": 65535,
+    "medium": 2**24 - 1,
+    "plain": 2**32 - 1,
+    "price": Decimal("-0.50"),
+    "huge": Decimal("1E-30"),
+    "ratio": 0.5,
+    "note": "é",
+    "raw": b"\0\xff",
+    "day": date(2026, 11, 21),
+    "at": datetime(2026, 11, 21, 1, 2, 3, 4),
+    "seen": datetime(2026, 11, 21, 1, 2, 3, 5000, UTC),
+    "took": timedelta(hours=-838, microseconds=1),
+    "status": "paid",
+    "doc": {"a": [1]},
+    "bits": 2**64 - 1,
+    "flags": 511,
     "made": 2026,
-}  # fmt: skip
+}
 SPARK: dict[str, Any] = {
-    **ROW, "id": Decimal(2**64 - 1), "huge": "0.000000000000000000000000000001", "doc": '{"a": [1]}', "bits": Decimal(2**64 - 1),
-}  # fmt: skip
+    **ROW,
+    "id": Decimal(2**64 - 1),
+    "huge": "0.000000000000000000000000000001",
+    "doc": '{"a": [1]}',
+    "bits": Decimal(2**64 - 1),
+}
 TYPES = {
-    "id": "decimal(20,0)", "tiny": "smallint", "small": "int", "medium": "int", "plain": "bigint", "price": "decimal(10,2)",
-    "huge": "string", "ratio": "float", "note": "string", "raw": "binary", "day": "date", "at": "timestamp_ntz",
-    "seen": "timestamp", "took": "interval day to second", "status": "string", "doc": "string", "bits": "decimal(20,0)",
-    "flags": "bigint", "made": "int",
-}  # fmt: skip
+    "id": "decimal(20,0)",
+    "tiny": "smallint",
+    "small": "int",
+    "medium": "int",
+    "plain": "bigint",
+    "price": "decimal(10,2)",
+    "huge": "string",
+    "ratio": "float",
+    "note": "string",
+    "raw": "binary",
+    "day": "date",
+    "at": "timestamp_ntz",
+    "seen": "timestamp",
+    "took": "interval day to second",
+    "status": "string",
+    "doc": "string",
+    "bits": "decimal(20,0)",
+    "flags": "bigint",
+    "made": "int",
+}
 HEAD = {"_op": "string", "_txn": "bigint", "_ord": "bigint", "_ts": "timestamp", "_gtid": "string"}
 TAIL = {"_absent": "array<string>", "_exact": "map<string,string>"}
 
@@ -100,8 +133,11 @@ def test_operations_order_and_the_row_before() -> None:
     rows = rows_of(fake, shape_of("id INT, note VARCHAR(9)"))
 
     assert [(row["_op"], row["_ord"], row["id"], row["note"]) for row in rows] == [
-        ("I", 0, 1, "a"), ("I", 1, 2, "b"), ("U", 2, 1, "c"), ("D", 0, 2, "b"),
-    ]  # fmt: skip
+        ("I", 0, 1, "a"),
+        ("I", 1, 2, "b"),
+        ("U", 2, 1, "c"),
+        ("D", 0, 2, "b"),
+    ]
     assert [row["_before"] and row["_before"]["note"] for row in rows] == [None, None, "a", None]
     changed = [entry for entry in entries if entry.table is not None]
     assert [row["_gtid"] for row in rows] == [f"{fake.uuid}:1"] * 3 + [f"{fake.uuid}:2"]
@@ -118,7 +154,7 @@ def test_what_the_type_cannot_hold_and_what_the_image_lacks_is_told_of_both_imag
     full = FakeBinlog()
     full.table("shop", "orders", columns).update(
         {"id": 1, "day": "2026-00-15", "at": None, "note": "a"}, {"id": 1, "day": None, "at": "0000-00-00 00:00:00", "note": "b"}
-    )  # fmt: skip
+    )
     (row,) = rows_of(fake, shape_of(columns))
     (other,) = rows_of(full, shape_of(columns))
 
@@ -205,8 +241,10 @@ def test_the_page_of_types_names_sparks_as_spark_does() -> None:
 
 def test_a_looked_up_decimal_and_bit_without_arguments() -> None:
     assert [field.type for field in shape_of("a DECIMAL, b BIT, c DECIMAL(5)").columns] == [
-        pa.decimal128(10, 0), pa.int64(), pa.decimal128(5, 0),
-    ]  # fmt: skip
+        pa.decimal128(10, 0),
+        pa.int64(),
+        pa.decimal128(5, 0),
+    ]
 
 
 def test_the_envelope_holds_many_tables_as_json() -> None:
@@ -239,25 +277,60 @@ def envelope_of(columns: str, *rows: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_a_value_of_the_envelope_has_the_form_that_from_json_reads_for_its_column() -> None:
     least: dict[str, Any] = {
-        **ROW, "id": 2**63, "price": Decimal("99999999.99"), "huge": Decimal("-" + "9" * 35 + "." + "9" * 30), "ratio": 0.1,
-        "note": 'a"\\\0\u2028😀', "raw": b"", "at": datetime(1000, 1, 1), "seen": datetime(2026, 11, 21, tzinfo=UTC),
-        "took": timedelta(hours=838), "bits": 0, "flags": 0, "made": 0,
-    }  # fmt: skip
+        **ROW,
+        "id": 2**63,
+        "price": Decimal("99999999.99"),
+        "huge": Decimal("-" + "9" * 35 + "." + "9" * 30),
+        "ratio": 0.1,
+        "note": 'a"\\\0\u2028😀',
+        "raw": b"",
+        "at": datetime(1000, 1, 1),
+        "seen": datetime(2026, 11, 21, tzinfo=UTC),
+        "took": timedelta(hours=838),
+        "bits": 0,
+        "flags": 0,
+        "made": 0,
+    }
     found = envelope_of(COLUMNS, ROW, least, {"id": 0})
     assert found == [
         {
-            "id": 2**64 - 1, "tiny": 255, "small": 65535, "medium": 2**24 - 1, "plain": 2**32 - 1, "price": "-0.50",
-            "huge": "0.000000000000000000000000000001", "ratio": 0.5, "note": "é", "raw": "AP8=", "day": "2026-11-21",
-            "at": "2026-11-21 01:02:03.000004", "seen": "2026-11-21 01:02:03.005000+00:00", "took": "-837:59:59.999999",
-            "status": "paid", "doc": '{"a": [1]}', "bits": 2**64 - 1, "flags": 511, "made": 2026,
+            "id": 2**64 - 1,
+            "tiny": 255,
+            "small": 65535,
+            "medium": 2**24 - 1,
+            "plain": 2**32 - 1,
+            "price": "-0.50",
+            "huge": "0.000000000000000000000000000001",
+            "ratio": 0.5,
+            "note": "é",
+            "raw": "AP8=",
+            "day": "2026-11-21",
+            "at": "2026-11-21 01:02:03.000004",
+            "seen": "2026-11-21 01:02:03.005000+00:00",
+            "took": "-837:59:59.999999",
+            "status": "paid",
+            "doc": '{"a": [1]}',
+            "bits": 2**64 - 1,
+            "flags": 511,
+            "made": 2026,
         },
         {
-            **found[0], "id": 2**63, "price": "99999999.99", "huge": "-" + "9" * 35 + "." + "9" * 30, "ratio": 0.1,
-            "note": 'a"\\\0\u2028😀', "raw": "", "at": "1000-01-01 00:00:00", "seen": "2026-11-21 00:00:00+00:00",
-            "took": "838:00:00", "bits": 0, "flags": 0, "made": 0,
+            **found[0],
+            "id": 2**63,
+            "price": "99999999.99",
+            "huge": "-" + "9" * 35 + "." + "9" * 30,
+            "ratio": 0.1,
+            "note": 'a"\\\0\u2028😀',
+            "raw": "",
+            "at": "1000-01-01 00:00:00",
+            "seen": "2026-11-21 00:00:00+00:00",
+            "took": "838:00:00",
+            "bits": 0,
+            "flags": 0,
+            "made": 0,
         },
         {**dict.fromkeys(ROW), "id": 0},
-    ]  # fmt: skip
+    ]
     assert [type(found[0][name]) for name in ("id", "tiny", "bits", "made")] == [int] * 4  # True and 1.0 are equal to 1
 
 
@@ -281,20 +354,34 @@ def test_each_type_of_the_page_has_its_form_in_an_envelope(example: Example) -> 
 
 def test_what_no_type_holds_stands_in_exact_of_the_envelope() -> None:
     columns = [
-        column_from_text("day", "date"), column_from_text("note", "varchar(9)", charset="utf8mb4"),
-        column_from_text("mood", "enum('a')", charset="gbk"), column_from_text("doc", "json"), column_from_text("b", "blob"),
-        column_from_text("odd", "varchar(9)", charset="utf8mb4"), column_from_text("ratio", "double"),
-    ]  # fmt: skip
+        column_from_text("day", "date"),
+        column_from_text("note", "varchar(9)", charset="utf8mb4"),
+        column_from_text("mood", "enum('a')", charset="gbk"),
+        column_from_text("doc", "json"),
+        column_from_text("b", "blob"),
+        column_from_text("odd", "varchar(9)", charset="utf8mb4"),
+        column_from_text("ratio", "double"),
+    ]
     step = PartialJson((JsonDiff("REPLACE", "$.a", "1"),))
     row = (ZeroDate("2026-00-15"), InvalidText(b"\xff", "utf8mb4"), "x\udcff", step, b"\xff", b"raw", float("nan"))
     data, old = RowJson(columns).texts(None, row)
     assert old is None
     assert json.loads(data) == {
-        "day": None, "note": None, "mood": None, "doc": None, "b": "/w==", "odd": None, "ratio": "NaN",
+        "day": None,
+        "note": None,
+        "mood": None,
+        "doc": None,
+        "b": "/w==",
+        "odd": None,
+        "ratio": "NaN",
         "_exact": {
-            "day": "2026-00-15", "note": "ff", "mood": b"x\xff".hex(), "doc": "JSON_REPLACE(doc, '$.a', 1)", "odd": b"raw".hex(),
+            "day": "2026-00-15",
+            "note": "ff",
+            "mood": b"x\xff".hex(),
+            "doc": "JSON_REPLACE(doc, '$.a', 1)",
+            "odd": b"raw".hex(),
         },
-    }  # fmt: skip
+    }
 
 
 def test_old_of_an_envelope_has_the_columns_whose_values_the_update_changed() -> None:

@@ -34,9 +34,7 @@ from tests.support.snapshots import logged, shape_of, snapshot, write_cases
 
 DRIVER, SESSION = "Asia/Tokyo", "Australia/Lord_Howe"
 #: Sizes and digits in between, and what is too long for a table of all, are for the tests without a Spark.
-UNWANTED = re.compile(
-    r"BIT\((?!1\)|40|63|64)|TIME(STAMP)?\([1245]\)|SET\('m0'|INT\(5\)|(CHAR|BINARY)\((6|8|1.|2..|7).*\)"
-)
+UNWANTED = re.compile(r"BIT\((?!1\)|40|63|64)|TIME(STAMP)?\([1245]\)|SET\('m0'|INT\(5\)|(CHAR|BINARY)\((6|8|1.|2..|7).*\)")
 
 pytestmark = pytest.mark.timeout(600)
 

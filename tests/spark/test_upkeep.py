@@ -96,17 +96,27 @@ def test_files_and_metadata_stay_few(kind: str, full_size: bool, tmp_path: Path,
             most[half] = [max(pair) for pair in zip(most[half], found)]
             if (number + 1) % (count // 10) == 0:
                 tenths.append(found)
-                print(f"{kind}: {number + 1} batches, {time.monotonic() - begun:.0f} s, "
-                      f"{found[0]} files, {found[1]} bytes, metadata {found[2]} bytes", flush=True)
+                print(
+                    f"{kind}: {number + 1} batches, {time.monotonic() - begun:.0f} s, "
+                    f"{found[0]} files, {found[1]} bytes, metadata {found[2]} bytes",
+                    flush=True,
+                )
     limits = [
         min(most[0][0] * 1.5 + 150, count * 1.5),  # without upkeep two a batch, and three of Iceberg
-        most[0][1] * 1.5 + (1 << 20), most[0][2] * 1.5 + (1 << 14),
-    ]  # fmt: skip
+        most[0][1] * 1.5 + (1 << 20),
+        most[0][2] * 1.5 + (1 << 14),
+    ]
     wrong = [f"{kind}: {size} after {most[0]} is more than {limit}" for size, limit in zip(most[1], limits) if size > limit]
     record(
-        kind="spark upkeep", target=kind, batches=count, every=target.upkeep.every, keep=target.upkeep.keep,
-        seconds=round(time.monotonic() - begun), tenths=tenths, wrong=wrong,
-    )  # fmt: skip
+        kind="spark upkeep",
+        target=kind,
+        batches=count,
+        every=target.upkeep.every,
+        keep=target.upkeep.keep,
+        seconds=round(time.monotonic() - begun),
+        tenths=tenths,
+        wrong=wrong,
+    )
     assert not wrong
     assert check(opened(target)()) == count - 1
     progress = sink.progress()

@@ -60,10 +60,22 @@ def as_seen(entry: Entry) -> tuple[object, ...]:
     header = entry.header
     rows = [(row.before and row.before.as_dict(), row.after and row.after.as_dict()) for row in entry.rows]
     return (
-        header.journal, header.offset, header.ordinal, header.gtid, header.execute_time, header.schema, header.table,
-        header.event_type, header.row_count, header.server_id, entry.sql, entry.transaction.offset,
-        entry.transaction.timestamp, entry.first_row, rows,
-    )  # fmt: skip
+        header.journal,
+        header.offset,
+        header.ordinal,
+        header.gtid,
+        header.execute_time,
+        header.schema,
+        header.table,
+        header.event_type,
+        header.row_count,
+        header.server_id,
+        entry.sql,
+        entry.transaction.offset,
+        entry.transaction.timestamp,
+        entry.first_row,
+        rows,
+    )
 
 
 def test_entries_come_back_as_they_were(entries: list[Entry]) -> None:
@@ -133,9 +145,7 @@ def test_segments_that_are_done_with_are_written_over(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_spares_that_somebody_removed_cost_nothing(
-    entries: list[Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spares_that_somebody_removed_cost_nothing(entries: list[Entry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     spool = Spool(None)
     for removed in ("spare-*", "0*1"):
@@ -228,9 +238,10 @@ def test_a_masked_table_is_refused_before_an_event_of_it_is_written() -> None:
 
 def test_a_segment_keeps_which_columns_a_table_delivers_and_which_values_its_log_has() -> None:
     columns = (
-        ColumnSchema("id", 3, column_type="int"), ColumnSchema("made for a key", 3, hidden=True),
+        ColumnSchema("id", 3, column_type="int"),
+        ColumnSchema("made for a key", 3, hidden=True),
         ColumnSchema("v", 3, column_type="int", virtual=True, logged=False),
-    )  # fmt: skip
+    )
     decoder = RowDecoder(b"\3\3\3", (0, 0, 0), columns, (0, 2))
     shown = (columns[0], columns[2])
     table = TableMap(TableSchema("shop", "t", shown), shown, decoder, True)

@@ -80,9 +80,11 @@ def test_put_waits_at_either_limit_until_the_slowest_client_acks(limits: tuple[i
 
 
 @given(
-    sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12), most=st.integers(1, 8), room=st.integers(1, 3000),
+    sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12),
+    most=st.integers(1, 8),
+    room=st.integers(1, 3000),
     freed=st.integers(0, 8),
-)  # fmt: skip
+)
 def test_no_entry_too_many_and_none_too_few_goes_in(sizes: list[int], most: int, room: int, freed: int) -> None:
     ring = Ring(most, room)
     entries = [row(transaction(), size=size) for size in sizes]

@@ -22,15 +22,22 @@ class Browser:
     def __init__(self, folder: Path, size: tuple[int, int] = (1100, 760)) -> None:
         libraries = TREE.resolve() / "usr/lib" / f"{platform.machine()}-linux-gnu"
         environment = {
-            **os.environ, "LD_LIBRARY_PATH": f"{libraries}:{libraries}/pulseaudio:{TREE.resolve()}/lib/{libraries.name}",
-            "FONTCONFIG_SYSROOT": str(TREE.resolve()), "HOME": str(folder),
-        }  # fmt: skip
+            **os.environ,
+            "LD_LIBRARY_PATH": f"{libraries}:{libraries}/pulseaudio:{TREE.resolve()}/lib/{libraries.name}",
+            "FONTCONFIG_SYSROOT": str(TREE.resolve()),
+            "HOME": str(folder),
+        }
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
         command = [
-            str(TREE.resolve() / "usr/lib/chromium/chromium-headless-shell"), "--no-sandbox", "--disable-gpu",
-            "--remote-debugging-pipe", f"--user-data-dir={folder}", f"--window-size={size[0]},{size[1]}", "about:blank",
-        ]  # fmt: skip
+            str(TREE.resolve() / "usr/lib/chromium/chromium-headless-shell"),
+            "--no-sandbox",
+            "--disable-gpu",
+            "--remote-debugging-pipe",
+            f"--user-data-dir={folder}",
+            f"--window-size={size[0]},{size[1]}",
+            "about:blank",
+        ]
         # It reads its 3 and writes its 4.
         shell = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out} {theirs_in}<&- {theirs_out}>&-'
         with (folder / "log").open("wb") as log:

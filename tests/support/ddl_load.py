@@ -24,11 +24,39 @@ Change = tuple[str, str, str, str]
 TABLES = ("t", "u", "a.b", "x`y", "sel ect", "tä", 'q"q')
 COLUMNS = ("a", "b", "c", "d.e", "f`g", "h i", "ö", "first", "after", "key", 'p"q', "column", "A1")
 TYPES = (
-    "int", "int", "int", "varchar(20)", "varchar(20)", "varchar(20)", "varchar(20) charset utf8mb4", "int unsigned", "text",
-    "enum('a','b,)')", "set('x','y''z')", "decimal(8,2)", "char(5) charset latin1", "date", "year", "varbinary(9)", "blob",
-    "datetime(3)", "timestamp null", "bigint unsigned", "double", "tinyint(1)", "json", "time(2)", "bit(9)", "mediumtext",
-    "smallint zerofill", "nchar varying(7)", "varchar(9) collate utf8mb4_bin", "boolean", "dec(5)", "character varying(8)",
-)  # fmt: skip
+    "int",
+    "int",
+    "int",
+    "varchar(20)",
+    "varchar(20)",
+    "varchar(20)",
+    "varchar(20) charset utf8mb4",
+    "int unsigned",
+    "text",
+    "enum('a','b,)')",
+    "set('x','y''z')",
+    "decimal(8,2)",
+    "char(5) charset latin1",
+    "date",
+    "year",
+    "varbinary(9)",
+    "blob",
+    "datetime(3)",
+    "timestamp null",
+    "bigint unsigned",
+    "double",
+    "tinyint(1)",
+    "json",
+    "time(2)",
+    "bit(9)",
+    "mediumtext",
+    "smallint zerofill",
+    "nchar varying(7)",
+    "varchar(9) collate utf8mb4_bin",
+    "boolean",
+    "dec(5)",
+    "character varying(8)",
+)
 ATTRIBUTES = ("", "", "", "", "not null", "null", "default null", "comment 'first, after `a` -- x'", "invisible", "unique")
 MODES = ("", "", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "ANSI", "STRICT_ALL_TABLES")
 
@@ -106,8 +134,9 @@ class Load:
         self.cursor.execute(
             "SELECT c.table_schema, c.table_name, column_name, column_type, extra, character_set_name"
             " FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)"
-            " WHERE table_schema IN %s AND table_type <> 'VIEW' ORDER BY 1, 2, ordinal_position", (self.databases,),
-        )  # fmt: skip
+            " WHERE table_schema IN %s AND table_type <> 'VIEW' ORDER BY 1, 2, ordinal_position",
+            (self.databases,),
+        )
         found: dict[Table, dict[str, str]] = {}
         for schema, table, column, column_type, extra, _ in self.cursor.fetchall():
             text = column_type.decode() if isinstance(column_type, bytes) else column_type
@@ -162,10 +191,17 @@ class Load:
         base = column_type.partition("(")[0].split()[0]
         number = self.random.randrange(100)
         known = {
-            "enum": "'a'", "set": "'x'", "date": f"'20{number:02}-03-04'", "year": f"20{number:02}", "decimal": f"{number}.00",
-            "datetime": f"'20{number:02}-03-04 05:06:07.125'", "timestamp": f"'2001-03-04 05:06:{number % 60:02}'",
-            "json": f"""'{{"k": {number}}}'""", "time": f"'01:02:{number % 60:02}.25'", "double": f"{number}.5",
-        }  # fmt: skip
+            "enum": "'a'",
+            "set": "'x'",
+            "date": f"'20{number:02}-03-04'",
+            "year": f"20{number:02}",
+            "decimal": f"{number}.00",
+            "datetime": f"'20{number:02}-03-04 05:06:07.125'",
+            "timestamp": f"'2001-03-04 05:06:{number % 60:02}'",
+            "json": f"""'{{"k": {number}}}'""",
+            "time": f"'01:02:{number % 60:02}.25'",
+            "double": f"{number}.5",
+        }
         if base in known:
             return known[base]
         return str(number) if base.endswith("int") or base == "bit" else f"'v{number}'"
@@ -299,9 +335,13 @@ class Load:
             return f"{self.random.choice(('create', 'alter'))} database {self.q(self.databases[-1])} default charset {charset}"
         if kind < 0.45:
             return self.random.choice(
-                (f"alter table {self.n(table)} remove partitioning", f"optimize table {self.n(table)}",
-                 f"alter table {self.n(table)} partition by key () partitions 3", f"alter table {self.n(table)} force")
-            )  # fmt: skip
+                (
+                    f"alter table {self.n(table)} remove partitioning",
+                    f"optimize table {self.n(table)}",
+                    f"alter table {self.n(table)} partition by key () partitions 3",
+                    f"alter table {self.n(table)} force",
+                )
+            )
         manner = self.maybe(", algorithm=copy", 0.05)
         clauses = ", ".join(self.clause(table) for _ in range(self.random.choice((1, 1, 2, 3))))
         return f"alter table {self.n(table)} {clauses}{manner}"

@@ -36,9 +36,7 @@ def record(what: str, root: Path, work: Path) -> bytes:
     assert COMPILER is not None
     library, log = work / "record.so", work / "log"
     subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-o", library, ROOT / "tests/disk/record.c", "-ldl"], check=True)
-    environment = {
-        **os.environ, "LD_PRELOAD": str(library), "CANAL_DISK_ROOT": str(root), "CANAL_DISK_LOG": str(log),
-    }  # fmt: skip
+    environment = {**os.environ, "LD_PRELOAD": str(library), "CANAL_DISK_ROOT": str(root), "CANAL_DISK_LOG": str(log)}
     subprocess.run([sys.executable, "-m", "tests.programs.disk_child", what, str(root)], cwd=ROOT, env=environment, check=True)
     return log.read_bytes()
 
@@ -145,9 +143,12 @@ def crashes(log: bytes, root: Path, seed: int = 1) -> Iterator[tuple[list[str], 
     disk, marks, rng = Disk(str(root)), [], random.Random(seed)
     none, every, some = (lambda count: 0), (lambda count: count), (lambda count: rng.randint(0, count))
     choices = [
-        (none, lambda: False), (every, lambda: True), (every, lambda: False), (none, lambda: True),
+        (none, lambda: False),
+        (every, lambda: True),
+        (every, lambda: False),
+        (none, lambda: True),
         *[(some, lambda: rng.random() < 0.5)] * 2,
-    ]  # fmt: skip
+    ]
     for kind, words, data in _records(log):
         if kind == "A":
             marks.append(" ".join(words))

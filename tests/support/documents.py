@@ -26,9 +26,11 @@ def decorators(path: str, name: str) -> list[str]:
     _, tree = _parsed(path)
     set_to = {
         target.id: ast.unparse(node.value)
-        for node in tree.body if isinstance(node, ast.Assign)
-        for target in node.targets if isinstance(target, ast.Name)
-    }  # fmt: skip
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     (found,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
     written = [ast.unparse(one) for one in found.decorator_list]
     return [set_to.get(one, one) for one in written]

@@ -41,9 +41,13 @@ class Driver:
 
     def query(self, **options: Any) -> Engine:
         given = {
-            "instance": self.name, "table": "shop.orders", "spoolDir": self.directory / "spool", "transport": "file",
-            "pollTimeout": "0.2", **options,
-        }  # fmt: skip
+            "instance": self.name,
+            "table": "shop.orders",
+            "spoolDir": self.directory / "spool",
+            "transport": "file",
+            "pollTimeout": "0.2",
+            **options,
+        }
         if "tables" in options:
             del given["table"]
         self.made.append(Engine(given))

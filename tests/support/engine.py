@@ -179,6 +179,12 @@ def has_next(engine: Engine, end: Position) -> bool:
 
 def options(server: ThrowawayServer, database: str, directory: Path) -> dict[str, Any]:
     return {
-        "host": server.host, "port": server.port, "user": server.user, "password": server.password,
-        "table": f"{database}.orders", "spoolDir": directory / "spool", "transport": "file", "backlogFiles": 0,
-    }  # fmt: skip
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "table": f"{database}.orders",
+        "spoolDir": directory / "spool",
+        "transport": "file",
+        "backlogFiles": 0,
+    }

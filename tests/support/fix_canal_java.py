@@ -20,9 +20,14 @@ from tests.support.fix_spark import ROOT, java_home
 
 _SOURCES = ROOT / "tests/canal_java"
 _OPTIONS = (
-    "-Xmx300m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8",
+    "-Xmx300m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Duser.timezone=UTC",
+    "-Dfile.encoding=UTF-8",
     f"-Dlogback.configurationFile={_SOURCES}/logback.xml",
-)  # fmt: skip
+)
 
 
 class CanalJavaError(Exception):
@@ -39,9 +44,13 @@ class CanalJava:
         self.log = folder / "log"
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
-                [java, *_OPTIONS, "-cp", f"{classes}:{path}", "Beside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=log, cwd=folder, text=True,
-            )  # fmt: skip
+                [java, *_OPTIONS, "-cp", f"{classes}:{path}", "Beside"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=folder,
+                text=True,
+            )
 
     def call(self, do: str, **arguments: Any) -> Any:
         """What canal answers. Raises CanalJavaError."""

@@ -29,13 +29,7 @@ import attrs
 import pytest
 
 from canal._util import build
-from canal.testing.servers import (
-    MariaDBServer,
-    MySQLServer,
-    ServerUnavailableError,
-    ThrowawayServer,
-    find_installation,
-)
+from canal.testing.servers import MariaDBServer, MySQLServer, ServerUnavailableError, ThrowawayServer, find_installation
 from canal.testing.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, find_programs
 from tests.support import lines
 from tests.support.lines import BY_NAME, LINES, MAIN
@@ -53,9 +47,15 @@ from tests.support.target_servers import (
 KINDS = {"mariadb": MariaDBServer, "mysql": MySQLServer}
 SETUP = os.environ.get("CANAL_TEST_SETUP") or "default"
 _TARGET_SERVERS = {
-    "redis_server", "redis_cluster", "postgresql_server", "opensearch_server", "ferretdb_server", "kafka_server",
-    "rabbitmq_server", "rocketmq_server",
-}  # fmt: skip
+    "redis_server",
+    "redis_cluster",
+    "postgresql_server",
+    "opensearch_server",
+    "ferretdb_server",
+    "kafka_server",
+    "rabbitmq_server",
+    "rocketmq_server",
+}
 _names = itertools.count(1)
 
 

@@ -47,17 +47,25 @@ def spark_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     directory = tmp_path_factory.mktemp("spark")
     environment = {
-        "PYSPARK_PYTHON": sys.executable, "TZ": WORKER_ZONE, "TMPDIR": str(directory), "JAVA_HOME": java_home(),
+        "PYSPARK_PYTHON": sys.executable,
+        "TZ": WORKER_ZONE,
+        "TMPDIR": str(directory),
+        "JAVA_HOME": java_home(),
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
-    }  # fmt: skip
+    }
     builder = SparkSession.builder.master("local[2,4]").appName("canal tests")
     for name, value in {
-        "spark.ui.enabled": "false", "spark.sql.session.timeZone": "America/Caracas", "spark.sql.shuffle.partitions": "2",
-        "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "America/Caracas",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-        "spark.sql.warehouse.dir": str(directory / "warehouse"), "spark.local.dir": str(directory / "local"),
-        "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }.items():  # fmt: skip
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }.items():
         builder = builder.config(name, value)
     with pytest.MonkeyPatch.context() as patch:  # the environment is for the JVM and its children; ours is set already
         for name, value in environment.items():

@@ -36,10 +36,12 @@ class Group:
 
     def instance(self, *, subscribe: bool = True, **options: Any) -> canal.Instance:
         config = canal.InstanceConfig(
-            destination="d", source=options.pop("source", self.log),
+            destination="d",
+            source=options.pop("source", self.log),
             ha=attrs.evolve(self.config, **options.pop("zookeeper", {})),
-            alarm=lambda destination, text: self.alarms.append(text), **options,
-        )  # fmt: skip
+            alarm=lambda destination, text: self.alarms.append(text),
+            **options,
+        )
         instance = canal.Instance(config)
         self._stack.callback(instance.stop)
         instance.start()

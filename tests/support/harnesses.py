@@ -92,9 +92,7 @@ def _asking(server: ThrowawayServer) -> Any:
 
 
 def mysql(server: ThrowawayServer) -> Harness:
-    connect = {
-        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "ssl_disabled": True,
-    }  # fmt: skip
+    connect = {"host": server.host, "port": server.port, "user": server.user, "password": server.password, "ssl_disabled": True}
 
     def ask(sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with _asking(server).cursor() as cursor:
@@ -127,8 +125,9 @@ def postgresql(conninfo: str) -> Harness:
                 return []
             columns = connection.execute(
                 "SELECT attname, format_type(atttypid, -1) FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
-                " ORDER BY attnum", [table],
-            ).fetchall()  # fmt: skip
+                " ORDER BY attnum",
+                [table],
+            ).fetchall()
             wanted = ", ".join(f"{name}::text" if kind == "json" else name for name, kind in columns)
             found = connection.execute(f"SELECT {wanted} FROM {table}".encode()).fetchall()
             return [dict(zip([name for name, _ in columns], row)) for row in found]
@@ -300,9 +299,14 @@ def kafka_log(servers: str, topic: str) -> list[Any]:
     import confluent_kafka
 
     settings = {
-        "bootstrap.servers": servers, "group.id": "test", "enable.partition.eof": True, "fetch.wait.max.ms": 10,
-        "isolation.level": "read_committed", "auto.offset.reset": "earliest", "allow.auto.create.topics": False,
-    }  # fmt: skip
+        "bootstrap.servers": servers,
+        "group.id": "test",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "allow.auto.create.topics": False,
+    }
     consumer = confluent_kafka.Consumer(settings)
     try:
         partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
@@ -418,10 +422,18 @@ def rocketmq_queue(cluster: Cluster, topic: str, queue: Queue) -> Iterator[tuple
     offset = 0
     while True:
         asked = {
-            "consumerGroup": "canal-test", "topic": topic, "queueId": queue.number, "queueOffset": offset, "maxMsgNums": 32,
-            "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+            "consumerGroup": "canal-test",
+            "topic": topic,
+            "queueId": queue.number,
+            "queueOffset": offset,
+            "maxMsgNums": 32,
+            "sysFlag": 4,
+            "commitOffset": 0,
+            "suspendTimeoutMillis": 0,
+            "subscription": "*",
+            "subVersion": 0,
             "expressionType": "TAG",
-        }  # fmt: skip
+        }
         answer = cluster.broker(queue.address).ask(11, {name: str(value) for name, value in asked.items()})
         yield from _stored(answer.body)
         following = int(answer.fields["nextBeginOffset"])

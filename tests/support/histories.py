@@ -24,9 +24,12 @@ TAIL = [pa.field("_absent", NAMES), pa.field("_exact", TEXTS)]
 def form(columns: dict[str, pa.DataType] = COLUMNS) -> pa.Schema:
     own = [pa.field(name, kind) for name, kind in columns.items()]
     head = [
-        pa.field("_op", pa.string()), pa.field("_txn", pa.int64()), pa.field("_ord", pa.int64()),
-        pa.field("_ts", pa.timestamp("us", "UTC")), pa.field("_gtid", pa.string()),
-    ]  # fmt: skip
+        pa.field("_op", pa.string()),
+        pa.field("_txn", pa.int64()),
+        pa.field("_ord", pa.int64()),
+        pa.field("_ts", pa.timestamp("us", "UTC")),
+        pa.field("_gtid", pa.string()),
+    ]
     return pa.schema([*head, *own, pa.field("_before", pa.struct([*own, *TAIL])), *TAIL])
 
 
@@ -34,9 +37,17 @@ def change(op: str, txn: int, ord: int, row: dict[str, Any], before: dict[str, A
     """One row of the form; columns that ``row`` lacks are absent from the image."""
     absent = [] if more.pop("whole", False) else [name for name in COLUMNS if name not in row]
     return {
-        "_op": op, "_txn": txn, "_ord": ord, "_ts": 1_700_000_000_000_000 + 1_000_000 * (txn % (1 << 36)), "_gtid": f"log:{txn}",
-        **row, "_before": before, "_absent": absent or None, "_exact": None, **more,
-    }  # fmt: skip
+        "_op": op,
+        "_txn": txn,
+        "_ord": ord,
+        "_ts": 1_700_000_000_000_000 + 1_000_000 * (txn % (1 << 36)),
+        "_gtid": f"log:{txn}",
+        **row,
+        "_before": before,
+        "_absent": absent or None,
+        "_exact": None,
+        **more,
+    }
 
 
 def table(changes: list[dict[str, Any]], columns: dict[str, pa.DataType] = COLUMNS) -> pa.Table:
@@ -66,9 +77,7 @@ IDS, NUMBERS, WORDS = st.integers(1, 4), st.none() | st.integers(0, 9), st.none(
 
 
 @st.composite
-def histories(
-    draw: st.DrawFn, minimal: bool | None = None, snapshot: bool | None = None, numbered: bool = False
-) -> History:
+def histories(draw: st.DrawFn, minimal: bool | None = None, snapshot: bool | None = None, numbered: bool = False) -> History:
     """A table's life: inserts, updates, deletes, moves to another key and back, in transactions.
 
     It may begin with a snapshot, of chunks or with ``numbered`` of one moment.
@@ -173,9 +182,7 @@ class MemoryWork:
     def is_empty(self) -> bool:
         return self.target.rows.num_rows == 0
 
-    def write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
-    ) -> None:
+    def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
         target = self.target
         if target.version != self.version:
             raise TargetConflictError("changed meanwhile")
@@ -184,9 +191,7 @@ class MemoryWork:
         assert upserts.column_names == names
         kept = [] if replace or target.rows is None else target.rows.to_pylist()
         if deletes.num_columns:
-            gone, put = (
-                [tuple(row[name] for name in self.keys) for row in part.to_pylist()] for part in (deletes, upserts)
-            )
+            gone, put = ([tuple(row[name] for name in self.keys) for row in part.to_pylist()] for part in (deletes, upserts))
             assert deletes.column_names == list(self.keys)
             assert len({*gone, *put}) == len(gone) + len(put)
             kept = [row for row in kept if tuple(row[name] for name in self.keys) not in {*gone, *put}]

@@ -271,9 +271,7 @@ def check(journal: Journal, changes: Iterable[Change], *, repeats: bool = False)
     return found.done()
 
 
-def _check_transactions(
-    journal: Journal, deliveries: Sequence[_Delivery], repeats: bool, found: _Differences
-) -> None:
+def _check_transactions(journal: Journal, deliveries: Sequence[_Delivery], repeats: bool, found: _Differences) -> None:
     known = {(one.session, one.number): one for one in journal.transactions}
     seen: set[tuple[int, int]] = set()
     last_number: dict[int, int] = {}

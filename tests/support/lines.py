@@ -59,7 +59,7 @@ SINCE: Final[dict[str, dict[str, str]]] = {
     "uuid_type": {"mariadb": "10.7.0"},
     "vector": {"mysql": "9.0.0", "mariadb": "11.7.1"},
     "cascades_logged": {"mysql": "9.6.0"},
-}  # fmt: skip
+}
 
 #: Abilities of how a line is carried: the server with its own client programs and plugins, or the bare server.
 PROGRAMS: Final = "programs"
@@ -101,9 +101,11 @@ SETUPS: Final[dict[str, Setup]] = {
     "compressed": Setup(needs=("compression",), lacks=frozenset({"uncompressed"})),
     "encrypted": Setup(
         ("--plugin-load-add=file_key_management", f"--file-key-management-filename={KEYS}", "--encrypt-binlog=ON"),
-        needs=("plugins",), lines=("mariadb",), lacks=frozenset({"plain_files"}),
+        needs=("plugins",),
+        lines=("mariadb",),
+        lacks=frozenset({"plain_files"}),
     ),
-}  # fmt: skip
+}
 _COMPRESSED: Final = {
     "mysql": ("--binlog-transaction-compression=ON",),
     "mariadb": ("--log-bin-compress=ON", "--log-bin-compress-min-len=10"),
@@ -205,12 +207,11 @@ GRANTS: Final = """\
 LIMITS: Final[dict[str, str]] = {
     "MySQL 5.1": "no heartbeats: a connection that is broken without a word is noticed after `seek_timeout`.",
     "MySQL 5.5": (
-        "no GTIDs, checksums or fractions of seconds; its clock is known to half a second; no TLS in the server "
-        "that is tried."
+        "no GTIDs, checksums or fractions of seconds; its clock is known to half a second; no TLS in the server that is tried."
     ),
     "MySQL 5.5 to 5.7": (
         "no column names in the log, so a schema history is needed (`FileMeta` keeps one). TLS 1.0 and 1.1 only: "
-        "`tls_min_version=\"TLSv1\"`. Temporary tables' DROP is logged, and marked."
+        '`tls_min_version="TLSv1"`. Temporary tables\' DROP is logged, and marked.'
     ),
     "MySQL 5.6": (
         "CONVERT TO CHARACTER SET that changes no column leaves the table's charset: text columns that are added "
@@ -220,18 +221,13 @@ LIMITS: Final[dict[str, str]] = {
     "MySQL 5.7": "prints JSON's whole doubles without `.0`; ours is the text of 8.0.",
     "MySQL 8.0.12": "does not tell the charset of ENUM and SET labels: they come from the schema, or are marked.",
     "MySQL 8.0.12 to 8.0.20": "leave YEAR out of the signs of columns, which is seen by their length and the release.",
-    "MySQL 8.0": (
-        "not upgraded in place to 9.7 here (it goes by 8.4, which cannot be had); a 9.7 replica of 8.0 takes "
-        "over."
-    ),
+    "MySQL 8.0": ("not upgraded in place to 9.7 here (it goes by 8.4, which cannot be had); a 9.7 replica of 8.0 takes over."),
     "MariaDB 10.1": "`binlog_checksum=NONE` is its default: damage on the way is noticed over TLS only.",
     "MariaDB 10.1, 10.2": (
-        "no column names in the log; VIRTUAL columns are absent; TLS 1.1 at most; XA PREPARE is not in the log "
-        "before 10.5."
+        "no column names in the log; VIRTUAL columns are absent; TLS 1.1 at most; XA PREPARE is not in the log before 10.5."
     ),
     "MariaDB 10.11 and later": (
-        "begin no dump while another one with the same `server_id` blocks: our own are ended, another's is an "
-        "alarm."
+        "begin no dump while another one with the same `server_id` blocks: our own are ended, another's is an alarm."
     ),
     "MariaDB 12.3": (
         "cannot be had here. Logs in InnoDB (`binlog_storage_engine`, `.ibb` files) are refused: their stream has no "

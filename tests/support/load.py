@@ -57,7 +57,7 @@ class _Server(Protocol):
     def connect(self, **options: Any) -> pymysql.connections.Connection[Any]: ...
 
 
-_TEXTS: Final = ("abc", "Zürich", "日本語", "🐬🦭", "it's \"quoted\" \\ %s", "tab\tnew\nline", "", "naïve café", "Ω≈ç√")
+_TEXTS: Final = ("abc", "Zürich", "日本語", "🐬🦭", 'it\'s "quoted" \\ %s', "tab\tnew\nline", "", "naïve café", "Ω≈ç√")
 
 
 def _text(rng: random.Random, longest: int) -> str:
@@ -249,9 +249,7 @@ class Load:
             )
             for table in self._tables:
                 cursor.execute(self.typed(f"CREATE TABLE `{table.name}` {table.definition()}"))
-            cursor.executemany(
-                f"INSERT INTO {SESSION_TABLE} VALUES (%s, 0)", [(n,) for n in range(1, self.sessions + 1)]
-            )
+            cursor.executemany(f"INSERT INTO {SESSION_TABLE} VALUES (%s, 0)", [(n,) for n in range(1, self.sessions + 1)])
             cursor.execute(f"INSERT INTO {ORDER_TABLE} VALUES (1, 0, 0, 0)")
 
     def typed(self, sql: str) -> str:
@@ -266,9 +264,7 @@ class Load:
         actors: list[tuple[str, Callable[[], None]]] = [(f"load-{one.session}", one.run) for one in self._writers]
         if self._ddl:
             actors.append(("load-ddl", self._ddl_session.run))
-        self._threads = [
-            threading.Thread(target=self._guard, args=(run,), name=name, daemon=True) for name, run in actors
-        ]
+        self._threads = [threading.Thread(target=self._guard, args=(run,), name=name, daemon=True) for name, run in actors]
         for thread in self._threads:
             thread.start()
         return self
@@ -308,9 +304,7 @@ class Load:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
     def final_tables(self) -> Tables:
@@ -488,9 +482,7 @@ class _Writer(_LoadConnection):
             self._unknown = transaction
 
     def _stamp(self, cursor: Any, transaction: JournalTransaction) -> None:
-        cursor.execute(
-            f"UPDATE {ORDER_TABLE} SET n = n + 1, session = %s, txn = %s WHERE id = 1", (self.session, self._number)
-        )
+        cursor.execute(f"UPDATE {ORDER_TABLE} SET n = n + 1, session = %s, txn = %s WHERE id = 1", (self.session, self._number))
         cursor.execute(f"SELECT n FROM {ORDER_TABLE} WHERE id = 1")
         transaction.order = cursor.fetchone()["n"]
 
@@ -585,9 +577,16 @@ class _DdlSession(_LoadConnection):
 
     def run(self) -> None:
         actions = [
-            self._add_column, self._add_column, self._drop_column, self._widen,
-            self._index, self._create, self._drop, self._truncate, self._rename,
-        ]  # fmt: skip
+            self._add_column,
+            self._add_column,
+            self._drop_column,
+            self._widen,
+            self._index,
+            self._create,
+            self._drop,
+            self._truncate,
+            self._rename,
+        ]
         todo: list[Callable[[], None]] = []
         try:
             while not self.load.stopping(self.load.ddl_interval * self.rng.uniform(0.2, 1.8)):

@@ -89,9 +89,7 @@ class History:
         return self.units[number - 1][1] if number else attrs.evolve(self.units[0][1], offset=4)
 
 
-def _changed(
-    rng: random.Random, fake: FakeBinlog, table: Any, rows: list[Row], number: int, has_key: bool
-) -> list[Row]:  # fmt: skip
+def _changed(rng: random.Random, fake: FakeBinlog, table: Any, rows: list[Row], number: int, has_key: bool) -> list[Row]:
     weights = (8, 4, 4, 4, 0.5) if number > 15 else (1, 0, 0, 0, 0)
     kind = rng.choices(("insert", "update", "move", "delete", "truncate"), weights)[0]
     taken = {row[:2] for row in rows}
@@ -135,9 +133,11 @@ class World:
         self.target: Counter[Row] = Counter()
         self.saved: Progress | None = None
         self.executor = Later()
-        columns = (column_from_text("a", "varchar(9)", charset="utf8mb4", key=has_key, nullable=False),
-                   column_from_text("b", "varchar(9)", charset="utf8mb4", key=has_key, nullable=False),
-                   column_from_text("n", "int"))  # fmt: skip
+        columns = (
+            column_from_text("a", "varchar(9)", charset="utf8mb4", key=has_key, nullable=False),
+            column_from_text("b", "varchar(9)", charset="utf8mb4", key=has_key, nullable=False),
+            column_from_text("n", "int"),
+        )
         keys = ("a", "b") if has_key else ()
         self.source = SourceTable(Table("shop.orders", "shop.orders", columns, keys), keys, "a b", 0)
         self.reader = Reader(is_log=not has_key)

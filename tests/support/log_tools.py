@@ -124,13 +124,46 @@ def _fault(our: Change, their: Change) -> str:
 
 #: How both tools name the events of a type; what one of them does not name stands in _UNNAMED.
 _NAMES = {
-    2: "Query", 3: "Stop", 4: "Rotate", 5: "Intvar", 9: "Append_block", 13: "Rand", 14: "User_var", 15: "Start", 16: "Xid",
-    17: "Begin_load_query", 18: "Execute_load_query", 19: "Table_map", 23: "Write_rows", 24: "Update_rows",
-    25: "Delete_rows", 26: "Incident", 29: "Rows_query", 30: "Write_rows", 31: "Update_rows", 32: "Delete_rows", 33: "GTID",
-    34: "Anonymous_GTID", 35: "Previous-GTIDs", 38: "XA", 39: "Update_rows_partial", 40: "Transaction_Payload", 42: "GTID",
-    160: "Annotate_rows", 161: "Binlog", 162: "GTID", 163: "Gtid", 164: "Start", 165: "Query", 166: "Write_rows",
-    167: "Update_rows", 168: "Delete_rows", 169: "Write_rows", 170: "Update_rows", 171: "Delete_rows",
-}  # fmt: skip
+    2: "Query",
+    3: "Stop",
+    4: "Rotate",
+    5: "Intvar",
+    9: "Append_block",
+    13: "Rand",
+    14: "User_var",
+    15: "Start",
+    16: "Xid",
+    17: "Begin_load_query",
+    18: "Execute_load_query",
+    19: "Table_map",
+    23: "Write_rows",
+    24: "Update_rows",
+    25: "Delete_rows",
+    26: "Incident",
+    29: "Rows_query",
+    30: "Write_rows",
+    31: "Update_rows",
+    32: "Delete_rows",
+    33: "GTID",
+    34: "Anonymous_GTID",
+    35: "Previous-GTIDs",
+    38: "XA",
+    39: "Update_rows_partial",
+    40: "Transaction_Payload",
+    42: "GTID",
+    160: "Annotate_rows",
+    161: "Binlog",
+    162: "GTID",
+    163: "Gtid",
+    164: "Start",
+    165: "Query",
+    166: "Write_rows",
+    167: "Update_rows",
+    168: "Delete_rows",
+    169: "Write_rows",
+    170: "Update_rows",
+    171: "Delete_rows",
+}
 #: What ``mariadb-binlog`` calls Ignorable in a log of MySQL, beside what both do not know.
 _MARIADB_IGNORES = frozenset(("GTID", "Anonymous_GTID", "Previous-GTIDs", "Rows_query"))
 
@@ -230,10 +263,7 @@ def dump(path: Path, kind: str) -> Reading:
     """What a tool prints of a file, as far as it gets."""
     command = [*find_installation(kind).program(PROGRAMS[kind]), "--no-defaults", "-vv", "--base64-output=DECODE-ROWS"]
     command += ["--verify-binlog-checksum", *_OPTIONS[kind], str(path)]
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as tool,
-    ):
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as tool:
         assert tool.stdout is not None
         reading = _Text().read(tool.stdout)
         tool.wait()

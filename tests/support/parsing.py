@@ -32,9 +32,14 @@ def order(number: int, note: str | None = "é") -> dict[str, Any]:
 
 
 def decoded(
-    events: list[bytes], position: canal.Position | None = None, *, flavor: str = "mysql", tables: str = "",
-    out: list[canal.Entry] | None = None, **options: Any,
-) -> list[canal.Entry]:  # fmt: skip
+    events: list[bytes],
+    position: canal.Position | None = None,
+    *,
+    flavor: str = "mysql",
+    tables: str = "",
+    out: list[canal.Entry] | None = None,
+    **options: Any,
+) -> list[canal.Entry]:
     """Entries of raw events, through the decoder alone; ``out`` has them after an error too."""
     out = [] if out is None else out
     resolver = TableResolver(lambda raw: None, TableFilter(tables), FieldFilter(), datetime.UTC)

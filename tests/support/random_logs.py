@@ -24,20 +24,41 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 #: Characters of each charset that Python's codec and the server's agree on.
 ALPHABETS = {
-    "utf8mb4": "aZ é中😀\0'\"", "utf8mb3": "aZ é中", "latin1": "aZ é€\x81", "ascii": "aZ ~", "ucs2": "aé中", "utf16": "aé😀",
-    "utf16le": "aé€", "utf32": "aé😀", "gbk": "a中文", "gb2312": "a中文", "big5": "a中文", "sjis": "a漢", "cp932": "a漢字",
-    "ujis": "a漢字", "eucjpms": "a漢", "euckr": "a한글", "latin2": "aą", "greek": "aα", "hebrew": "aא", "cp1251": "aя",
-    "koi8u": "aї", "tis620": "aก",
-}  # fmt: skip
+    "utf8mb4": "aZ é中😀\0'\"",
+    "utf8mb3": "aZ é中",
+    "latin1": "aZ é€\x81",
+    "ascii": "aZ ~",
+    "ucs2": "aé中",
+    "utf16": "aé😀",
+    "utf16le": "aé€",
+    "utf32": "aé😀",
+    "gbk": "a中文",
+    "gb2312": "a中文",
+    "big5": "a中文",
+    "sjis": "a漢",
+    "cp932": "a漢字",
+    "ujis": "a漢字",
+    "eucjpms": "a漢",
+    "euckr": "a한글",
+    "latin2": "aą",
+    "greek": "aα",
+    "hebrew": "aא",
+    "cp1251": "aя",
+    "koi8u": "aї",
+    "tis620": "aก",
+}
 BLOBS = ("tinyblob", "blob", "mediumblob", "longblob")
 TEXTS = ("tinytext", "text", "mediumtext", "longtext")
 INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text("ab\"é", max_size=5), inner, max_size=5),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text('ab"é', max_size=5), inner, max_size=5),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 def labels(most: int) -> st.SearchStrategy[tuple[str, ...]]:
@@ -182,23 +203,40 @@ def tables(draw: st.DrawFn, flavor: str) -> tuple[FakeColumn, ...]:
     keys = draw(st.sets(st.integers(0, len(few) - 1), max_size=2))
     return tuple(
         FakeColumn(
-            f"c{number}", one.type, one.args, one.unsigned, one.nullable and not is_key, one.charset, one.collation, one.labels,
+            f"c{number}",
+            one.type,
+            one.args,
+            one.unsigned,
+            one.nullable and not is_key,
+            one.charset,
+            one.collation,
+            one.labels,
             sorted(keys).index(number) + 1 if is_key else 0,
             visible=is_key or flavor == "mariadb" or number % 7 != 3,
         )
         for number, one in enumerate(made)
         for is_key in [number in keys and not one.is_blob and one.type not in ("set", "enum")]
-    )  # fmt: skip
+    )
 
 
 def numbered(table: tuple[FakeColumn, ...]) -> tuple[FakeColumn, ...]:
     """The numbers in the key without holes."""
     numbers = iter(range(1, len(table) + 1))
     return tuple(
-        FakeColumn(c.name, c.type, c.args, c.unsigned, c.nullable, c.charset, c.collation, c.labels,
-               next(numbers) if c.key else 0, visible=c.visible)
+        FakeColumn(
+            c.name,
+            c.type,
+            c.args,
+            c.unsigned,
+            c.nullable,
+            c.charset,
+            c.collation,
+            c.labels,
+            next(numbers) if c.key else 0,
+            visible=c.visible,
+        )
         for c in table
-    )  # fmt: skip
+    )
 
 
 @st.composite

@@ -70,13 +70,7 @@ MIXED = [
     (3, 0, column("count", unsigned=True), b"\xff" * 4, 2**32 - 1),
     (15, 300, column("name", charset="utf8mb4"), b"\x03\0abc", "abc"),
     (246, 10 | 2 << 8, column("price"), b"\x80\x00\x00\x05\x00", Decimal("5.00")),
-    (
-        18,
-        3,
-        column("made"),
-        datetime2("2026-01-31 12:34:56.789", 3),
-        datetime.datetime(2026, 1, 31, 12, 34, 56, 789000),
-    ),
+    (18, 3, column("made"), datetime2("2026-01-31 12:34:56.789", 3), datetime.datetime(2026, 1, 31, 12, 34, 56, 789000)),
     (17, 0, column("seen"), struct.pack(">I", 86400), datetime.datetime(1970, 1, 2, tzinfo=UTC)),
     (10, 0, column("day"), date3(2026, 2, 3), datetime.date(2026, 2, 3)),
     (19, 2, column("span"), time2(-1100000, 2), datetime.timedelta(seconds=-1.1)),
@@ -104,18 +98,36 @@ def mixed_events() -> list[tuple[int, bytes]]:
         (UPDATE, event(count, image(list(MIXED_RAW)), image(some), image(some), image([None] * count), kind=UPDATE)),
         (DELETE, event(count, image(some), image(list(MIXED_RAW)), kind=DELETE)),
         (UPDATE, event(count, image(MIXED_RAW[::2]), image(some), kind=UPDATE, present=[partial, full])),
-    ]  # fmt: skip
+    ]
 
 
 #: (type, metadata, column type, charset) of the remaining kinds; mutated bytes reach all of them.
 ODD = [
-    (2, 0, "", None), (9, 0, "", None), (1, 0, "", None), (8, 0, "", None), (14, 0, "", None), (11, 0, "", None),
-    (7, 0, "", None), (12, 0, "datetime(6)", None), (11, 0, "time(3)", None), (7, 0, "timestamp(5)", None),
-    (246, 65 | 30 << 8, "", None), (254, 0xFE10, "uuid", None), (254, 0xFE10, "inet6", None),
+    (2, 0, "", None),
+    (9, 0, "", None),
+    (1, 0, "", None),
+    (8, 0, "", None),
+    (14, 0, "", None),
+    (11, 0, "", None),
+    (7, 0, "", None),
+    (12, 0, "datetime(6)", None),
+    (11, 0, "time(3)", None),
+    (7, 0, "timestamp(5)", None),
+    (246, 65 | 30 << 8, "", None),
+    (254, 0xFE10, "uuid", None),
+    (254, 0xFE10, "inet6", None),
     (254, 0xFE04, "inet4", None),
-    (254, 247 << 8 | 2, "", None), (254, 248 << 8 | 4, "", None), (15, 30, "", "gbk"), (15, 300, "", "ucs2"),
-    (140, 2, "", "utf8mb4"), (141, 300, "", "gbk"), (242, 1, "", None), (6, 0, "", None), (18, 6, "", None), (19, 6, "", None),
-]  # fmt: skip
+    (254, 247 << 8 | 2, "", None),
+    (254, 248 << 8 | 4, "", None),
+    (15, 30, "", "gbk"),
+    (15, 300, "", "ucs2"),
+    (140, 2, "", "utf8mb4"),
+    (141, 300, "", "gbk"),
+    (242, 1, "", None),
+    (6, 0, "", None),
+    (18, 6, "", None),
+    (19, 6, "", None),
+]
 NO_NULLS = b"\0"
 
 

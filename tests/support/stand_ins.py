@@ -146,9 +146,7 @@ class DequeStore:
     def get(self, client_id: int, start: int, batch_size: int, timeout: float | None, linger: float) -> canal.store.Slice:
         with self._changed:
             wakes = self._wakes
-            self._changed.wait_for(
-                lambda: self._end() > start or self._ended or not self._open or self._wakes > wakes, timeout
-            )
+            self._changed.wait_for(lambda: self._end() > start or self._ended or not self._open or self._wakes > wakes, timeout)
             if not self._open:
                 raise canal.errors.StoreClosedError("stopped")
             end = min(self._end(), start + batch_size) if start >= self._first else start
@@ -201,9 +199,7 @@ class ListParser:
         self._wake = threading.Condition()
         self._stopping = False
 
-    def start(
-        self, destination: str, sink: canal.sink.Sink, resume: canal.Position | None, finished: Callable[[], None]
-    ) -> None:
+    def start(self, destination: str, sink: canal.sink.Sink, resume: canal.Position | None, finished: Callable[[], None]) -> None:
         self.resume = resume
         self.is_finished = self._stopping = False
         self.sink, self.finished = sink, finished

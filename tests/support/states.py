@@ -54,9 +54,13 @@ def columns(changes: Sequence[Change]) -> ArrowChanges:
     former = [one.before if one.after is not None else None for one in changes]
     before = {key: pa.array([None if row is None else row[key] for row in former], kinds[key]) for key in of.keys}
     return ArrowChanges(
-        of, pa.array([_OPERATIONS[one.op] for one in changes], pa.uint8()), pa.array([one.ord for one in changes], pa.int64()),
-        pa.array(range(len(changes)), pa.int32()), pa.table(after), pa.table(before),
-    )  # fmt: skip
+        of,
+        pa.array([_OPERATIONS[one.op] for one in changes], pa.uint8()),
+        pa.array([one.ord for one in changes], pa.int64()),
+        pa.array(range(len(changes)), pa.int32()),
+        pa.table(after),
+        pa.table(before),
+    )
 
 
 def states(entries: Iterable[Entry]) -> list[TableState]:

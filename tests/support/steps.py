@@ -20,9 +20,18 @@ _ROOT: Final = Path(canal.__file__).parent
 _FILES: Final = {
     str(_ROOT / name)
     for name in (
-        "instance/instance.py", "instance/clients.py", "instance/delivery.py", "instance/ha_turns.py", "instance/calls.py",
-        "instance/context.py", "zookeeper/session.py", "ha/running.py", "ha/gate.py",
-        "meta/memory.py", "meta/stored.py", "meta/zookeeper.py",
+        "instance/instance.py",
+        "instance/clients.py",
+        "instance/delivery.py",
+        "instance/ha_turns.py",
+        "instance/calls.py",
+        "instance/context.py",
+        "zookeeper/session.py",
+        "ha/running.py",
+        "ha/gate.py",
+        "meta/memory.py",
+        "meta/stored.py",
+        "meta/zookeeper.py",
     )
 }
 #: What is left to do when the clock has been looked at for the last time. Nobody can take a batch back that is held here:

@@ -97,9 +97,13 @@ class Stream:
     def options(self, **more: Any) -> dict[str, str]:
         server = self.server
         given = {
-            "host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": self.table,
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": server.password,
+            "table": self.table,
             "spoolDir": self.directory / "spool",
-        }  # fmt: skip
+        }
         return {name: str(value) for name, value in {**given, **more}.items()}
 
     def frame(self, **more: Any) -> Any:

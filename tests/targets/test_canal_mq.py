@@ -64,10 +64,12 @@ _GRAMMARS = [
     {"dynamic_topic": r"a.b:shop2,shop\..*_1,SHOP.USERS,c:shop"},
     {"dynamic_topic": "t:shop.*", "topic": "my.topic"},
     {
-        "dynamic_topic": r".*\..*", "partition_hash": r".*\..*:$pk$", "partitions": 2,
+        "dynamic_topic": r".*\..*",
+        "partition_hash": r".*\..*:$pk$",
+        "partitions": 2,
         "topic_partitions": "shop_orders:9,crm.*:4,Other_T:3",
-    },  # fmt: skip
-]  # fmt: skip
+    },
+]
 
 
 @pytest.mark.parametrize("grammar", _GRAMMARS, ids=repr)
@@ -150,20 +152,29 @@ def conf(folder: Path, own: str, server: str = "") -> canal.server.DirectorySour
 
 
 def test_the_routes_are_read_from_canals_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    own = "\n".join((
-        "canal.mq.topic=example", r"canal.mq.dynamicTopic=mytest1.user,topic2:mytest2\\..*,.*\\..*", "canal.mq.partition=0",
-        "canal.mq.partitionsNum=${TOPICS}", "canal.mq.dynamicTopicPartitionNum=test.*:4,mycanal:6",
-        r"canal.mq.partitionHash=test.table:id^name,.*\\..*",
-    ))  # fmt: skip
+    own = "\n".join(
+        (
+            "canal.mq.topic=example",
+            r"canal.mq.dynamicTopic=mytest1.user,topic2:mytest2\\..*,.*\\..*",
+            "canal.mq.partition=0",
+            "canal.mq.partitionsNum=${TOPICS}",
+            "canal.mq.dynamicTopicPartitionNum=test.*:4,mycanal:6",
+            r"canal.mq.partitionHash=test.table:id^name,.*\\..*",
+        )
+    )
     server = "canal.mq.database.hash = false\ncanal.mq.flatMessage = true\ncanal.mq.canalBatchSize = 50\nkafka.acks = all\n"
 
     with caplog.at_level("INFO", "canal"):
         found = conf(tmp_path, own, server).mq("shop")
 
     assert found == CanalMQ(
-        topic="example", dynamic_topic=r"mytest1.user,topic2:mytest2\..*,.*\..*", partitions=2,
-        topic_partitions="test.*:4,mycanal:6", partition_hash=r"test.table:id^name,.*\..*", database_hash=False,
-    )  # fmt: skip
+        topic="example",
+        dynamic_topic=r"mytest1.user,topic2:mytest2\..*,.*\..*",
+        partitions=2,
+        topic_partitions="test.*:4,mycanal:6",
+        partition_hash=r"test.table:id^name,.*\..*",
+        database_hash=False,
+    )
     for key in ("canal.mq.canalBatchSize", "kafka.acks", "canal.mq.flatMessage"):
         assert f"{key} is not among the routes: " in caplog.text
 
@@ -185,13 +196,14 @@ def shown(target: Any) -> dict[str, Any]:
 def test_the_server_mode_names_the_target_of_canal_run(tmp_path: Path) -> None:
     mq = CanalMQ(topic="t", partition_hash=r".*\..*:$pk$", partitions=3)
     texts = {
-        "": "", "tcp": "kafka.bootstrap.servers=k:9092",
+        "": "",
+        "tcp": "kafka.bootstrap.servers=k:9092",
         "kafka": "kafka.bootstrap.servers=k:9092\nkafka.compression.type=zstd\nkafka.max.request.size=1048576\nkafka.acks=1",
         "rocketMQ": "rocketmq.namesrv.addr=n:9876\nrocketmq.producer.group=g\nrocketmq.tag=x\ncanal.aliyun.accessKey=a\n"
         "canal.aliyun.secretKey=b",
         "rabbitMQ": "rabbitmq.host=r:5673\nrabbitmq.virtual.host=/\nrabbitmq.exchange=e\nrabbitmq.username=u\n"
         "rabbitmq.password=p@w",
-    }  # fmt: skip
+    }
     found: dict[str, Any] = {}
     for number, (mode, text) in enumerate(texts.items()):
         (tmp_path / f"{number}").mkdir()
@@ -203,13 +215,9 @@ def test_the_server_mode_names_the_target_of_canal_run(tmp_path: Path) -> None:
         "kafka": KafkaTarget(
             "k:9092", topic=mq.topic_of, producer={"compression.type": "zstd", "message.max.bytes": "1048576"}, **routes
         ),
-        "rocketMQ": RocketMQTarget(
-            "n:9876", topic=mq.topic_of, group="g", tag="x", access_key="a", secret_key="b", **routes
-        ),
-        "rabbitMQ": RabbitMQTarget(
-            "amqp://u:p%40w@r:5673/%2F", exchange="e", routing_key=mq.topic_of, encode=CanalJson()
-        ),
-    }  # fmt: skip
+        "rocketMQ": RocketMQTarget("n:9876", topic=mq.topic_of, group="g", tag="x", access_key="a", secret_key="b", **routes),
+        "rabbitMQ": RabbitMQTarget("amqp://u:p%40w@r:5673/%2F", exchange="e", routing_key=mq.topic_of, encode=CanalJson()),
+    }
     for mode, target in wanted.items():
         assert found[mode]["rules"] == []
         assert shown(found[mode]["target"]) == shown(target)

@@ -77,10 +77,13 @@ def test_the_ten_lines_run(page: str, tmp_path: Path, fake_binlog: FakeBinlog, m
 
 
 @pytest.mark.parametrize(
-    "code", [pytest.param(code, id=f"{page}-{number}")
-             for page in ("targets.md", "targets/canal-mq.md", "targets/go-mysql-transfer.md", "targets/your-own.md")
-             for number, code in enumerate(_CODE.findall((DOCS / page).read_text("utf-8")))],
-)  # fmt: skip
+    "code",
+    [
+        pytest.param(code, id=f"{page}-{number}")
+        for page in ("targets.md", "targets/canal-mq.md", "targets/go-mysql-transfer.md", "targets/your-own.md")
+        for number, code in enumerate(_CODE.findall((DOCS / page).read_text("utf-8")))
+    ],
+)
 def test_other_code_runs(code: str, tmp_path: Path, fake_binlog: FakeBinlog) -> None:
     code = code.replace("/var/lib/app", str(tmp_path))
     fake_binlog.table("shop", "orders", "id INT PRIMARY KEY").insert({"id": 1})
@@ -110,5 +113,7 @@ def test_the_example_writes_each_change_once(capsys: pytest.CaptureFixture[str])
     runpy.run_path(str(ROOT / "examples/pipe_to_sqlite.py"), run_name="__main__")
 
     assert capsys.readouterr().out.splitlines() == [
-        "first life: 4 changes, exactly once", "second life: 0 changes, exactly once", "[(2, 'B…', '4.50')]",
-    ]  # fmt: skip
+        "first life: 4 changes, exactly once",
+        "second life: 0 changes, exactly once",
+        "[(2, 'B…', '4.50')]",
+    ]

@@ -53,7 +53,7 @@ def test_rows_that_are_refused_are_parked_and_the_others_written(
 
     assert ask(target, "SELECT id, price FROM shop.orders ORDER BY id") == [
         (n, Decimal(f"{n}.5")) for n in (1, 2, 3, 4, 5, 6, 8, 9, 100)
-    ]  # fmt: skip
+    ]
     assert made.status().parked == 2
 
 

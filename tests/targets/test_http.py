@@ -216,8 +216,9 @@ def test_changes_that_are_refused_are_parked_and_the_others_are_sent_once(
     assert made.status().parked == 2
     parked = [json.loads(text) for text in (tmp_path / "parked").read_text().splitlines()]
     assert [(one["after"]["id"], one["error"].rpartition(" answers ")[2]) for one in parked] == [
-        (2, "422 to a change of shop.orders"), (4, "422 to a change of shop.orders"),
-    ]  # fmt: skip
+        (2, "422 to a change of shop.orders"),
+        (4, "422 to a change of shop.orders"),
+    ]
 
 
 def test_nothing_behind_a_change_that_is_refused_is_sent(fake_binlog: FakeBinlog, receiver: Receiver) -> None:
@@ -233,10 +234,17 @@ def test_nothing_behind_a_change_that_is_refused_is_sent(fake_binlog: FakeBinlog
 @pytest.mark.parametrize(
     "options",
     [
-        {"url": "ftp://host/"}, {"url": "host/path"}, {"url": "http://host:x/"}, {"batch": 0}, {"attempts": 0}, {"timeout": 0},
-        {"secret": "whsec_short"}, {"secret": "no base64!"}, {"secret": [SECRET, ""]},
+        {"url": "ftp://host/"},
+        {"url": "host/path"},
+        {"url": "http://host:x/"},
+        {"batch": 0},
+        {"attempts": 0},
+        {"timeout": 0},
+        {"secret": "whsec_short"},
+        {"secret": "no base64!"},
+        {"secret": [SECRET, ""]},
     ],
-)  # fmt: skip
+)
 def test_options_that_cannot_be_are_refused_without_a_secret(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         HTTPTarget(**{"url": "http://host/", **options})

@@ -121,18 +121,26 @@ def test_topics_keys_headers_and_values_are_as_they_are_asked_for(fake_binlog: F
     keyless.insert({"n": 5})
     fake_binlog.ddl("TRUNCATE TABLE shop.o", "shop")
     target = KafkaTarget(
-        kafka_server.servers, topic=topic + "-{schema}-{table}", tombstones=True,
-        key=lambda table, row: row["buyer"] if table.keys else None, encode=lambda change: change.op.name.encode(),
+        kafka_server.servers,
+        topic=topic + "-{schema}-{table}",
+        tombstones=True,
+        key=lambda table, row: row["buyer"] if table.keys else None,
+        encode=lambda change: change.op.name.encode(),
         headers=lambda change: {"table": change.table.name},
-    )  # fmt: skip
+    )
 
     follow(fake_binlog, target)
 
     log = kafka_log(kafka_server.servers, f"{topic}-shop-o")
     assert [(one.key(), one.value()) for one in log] == [
-        ("é".encode(), b"INSERT"), ("é".encode(), b"DELETE"), ("é".encode(), None), (b"b", b"INSERT"),
-        (b"b", b"DELETE"), (b"b", None), (None, b"TRUNCATE"),
-    ]  # fmt: skip
+        ("é".encode(), b"INSERT"),
+        ("é".encode(), b"DELETE"),
+        ("é".encode(), None),
+        (b"b", b"INSERT"),
+        (b"b", b"DELETE"),
+        (b"b", None),
+        (None, b"TRUNCATE"),
+    ]
     assert {dict(one.headers())["table"] for one in log} == {b"shop.o"}
     assert [(one.key(), one.value()) for one in kafka_log(kafka_server.servers, f"{topic}-shop-log")] == [(None, b"INSERT")]
 

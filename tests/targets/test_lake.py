@@ -46,17 +46,26 @@ def read(root: Path) -> list[dict[str, Any]]:
 
 #: Columns of many types; the values of two rows, and of a third one.
 TYPES: dict[str, tuple[str, Any, Any]] = {
-    "big": ("BIGINT UNSIGNED", 2**64 - 1, 2**53 + 1), "mid": ("MEDIUMINT UNSIGNED", 2**24 - 1, 0),
+    "big": ("BIGINT UNSIGNED", 2**64 - 1, 2**53 + 1),
+    "mid": ("MEDIUMINT UNSIGNED", 2**24 - 1, 0),
     "tiny": ("TINYINT", -128, None),
-    "year": ("YEAR", 2026, None), "bits": ("BIT(64)", 2**64 - 1, 1), "few": ("BIT(9)", 300, None),
-    "price": ("DECIMAL(12,2)", Decimal("-1.50"), None), "huge": ("DECIMAL(65,30)", Decimal("1e-30"), None),
-    "real": ("FLOAT", 0.5, None), "double_": ("DOUBLE", -0.0, None), "day": ("DATE", date(1, 1, 1), None),
+    "year": ("YEAR", 2026, None),
+    "bits": ("BIT(64)", 2**64 - 1, 1),
+    "few": ("BIT(9)", 300, None),
+    "price": ("DECIMAL(12,2)", Decimal("-1.50"), None),
+    "huge": ("DECIMAL(65,30)", Decimal("1e-30"), None),
+    "real": ("FLOAT", 0.5, None),
+    "double_": ("DOUBLE", -0.0, None),
+    "day": ("DATE", date(1, 1, 1), None),
     "moment": ("DATETIME(6)", datetime(2026, 1, 1, 1, 1, 1, 1), None),
     "span": ("TIME(6)", timedelta(hours=-800, microseconds=1), None),
-    "stamp": ("TIMESTAMP(6)", datetime(2026, 1, 1, 0, 0, 0, 5, tzinfo=UTC), None), "name": ("VARCHAR(20)", "a ", "ä"),
-    "kind": ("ENUM('x','y')", "y", None), "flags": ("SET('x','y')", ("x", "y"), None), "raw": ("VARBINARY(9)", b"\x00\xff", b""),
+    "stamp": ("TIMESTAMP(6)", datetime(2026, 1, 1, 0, 0, 0, 5, tzinfo=UTC), None),
+    "name": ("VARCHAR(20)", "a ", "ä"),
+    "kind": ("ENUM('x','y')", "y", None),
+    "flags": ("SET('x','y')", ("x", "y"), None),
+    "raw": ("VARBINARY(9)", b"\x00\xff", b""),
     "document": ("JSON", '{"a": [1, null]}', None),
-}  # fmt: skip
+}
 KEYS = ["id INT", "id BIGINT UNSIGNED", "id VARCHAR(20)", "id DECIMAL(20,0)", "id VARBINARY(9)", "id DATETIME(6)"]
 
 
@@ -199,8 +208,9 @@ def test_files_of_changes_have_what_each_was_and_became(fake_binlog: FakeBinlog,
 
     rows = pq.read_table(tmp_path / "shop.orders").to_pylist()
     assert [(row["_op"], row["_before"], row["_after"]) for row in rows] == [
-        ("INSERT", None, {"id": 1, "n": 1}), ("UPDATE", {"id": 1, "n": 1}, {"id": 1, "n": 2}),
-    ]  # fmt: skip
+        ("INSERT", None, {"id": 1, "n": 1}),
+        ("UPDATE", {"id": 1, "n": 1}, {"id": 1, "n": 2}),
+    ]
 
 
 def test_a_partial_image_is_none_of_a_file_of_changes(fake_binlog: FakeBinlog, tmp_path: Path) -> None:

@@ -142,14 +142,7 @@ def test_redis(redis_server: RedisServer, fake_binlog: FakeBinlog) -> None:
 
 
 def test_kafka(kafka_server: KafkaServer, fake_binlog: FakeBinlog) -> None:
-    from confluent_kafka.admin import (
-        AclBinding,
-        AclOperation,
-        AclPermissionType,
-        AdminClient,
-        ResourcePatternType,
-        ResourceType,
-    )
+    from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, AdminClient, ResourcePatternType, ResourceType
 
     stream, denied = f"s{next(_numbers)}", f"d{next(_numbers)}"
     target = KafkaTarget(kafka_server.servers, progress_topic=f"p{stream}")
@@ -202,13 +195,15 @@ class Guarded(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         self.asked.append((self.command, path, body))
         rights = {
-            ("GET", "/"): "cluster:monitor/main", ("GET", "/_cluster/health"): "cluster:monitor/health",
+            ("GET", "/"): "cluster:monitor/main",
+            ("GET", "/_cluster/health"): "cluster:monitor/health",
             ("POST", "/_bulk"): "indices:data/write/bulk",
-        }  # fmt: skip
+        }
         last = path.rpartition("/")[2]
         right = rights.get((self.command, path)) or {
-            "_settings": "indices:monitor/settings/get", "_search": "indices:data/read/search",
-        }.get(last, "indices:admin/create")  # fmt: skip
+            "_settings": "indices:monitor/settings/get",
+            "_search": "indices:data/read/search",
+        }.get(last, "indices:admin/create")
         if right not in self.given:
             self.say(403, {"error": {"type": "security_exception", "reason": _NO_RIGHT % right}, "status": 403})
         elif path == "/":
@@ -260,9 +255,13 @@ def test_what_is_named_of_the_rights_of_opensearch_mends_it() -> None:
             Guarded.given |= rights
 
     assert set(named) == {
-        "cluster:monitor/main", "indices:monitor/settings/get", "indices:data/write/bulk", "indices:data/write/delete",
-        "indices:data/read/search", "indices:admin/create",
-    }  # fmt: skip
+        "cluster:monitor/main",
+        "indices:monitor/settings/get",
+        "indices:data/write/bulk",
+        "indices:data/write/delete",
+        "indices:data/read/search",
+        "indices:admin/create",
+    }
 
 
 def test_a_look_at_opensearch_changes_nothing(opensearch_server: OpenSearchServer) -> None:
@@ -324,9 +323,16 @@ def test_rabbitmq(rabbitmq_server: RabbitMQServer) -> None:
 
 @pytest.mark.parametrize(
     ("status", "headers", "level"),
-    [(204, {}, "ok"), (405, {}, "ok"), (401, {}, "error"), (404, {}, "error"), (302, {"Location": "/x"}, "error"),
-     (503, {}, "warning"), (200, {"Allow": "GET, HEAD"}, "error")],
-)  # fmt: skip
+    [
+        (204, {}, "ok"),
+        (405, {}, "ok"),
+        (401, {}, "error"),
+        (404, {}, "error"),
+        (302, {"Location": "/x"}, "error"),
+        (503, {}, "warning"),
+        (200, {"Allow": "GET, HEAD"}, "error"),
+    ],
+)
 def test_http(status: int, headers: dict[str, str], level: str) -> None:
     asked: list[tuple[str, str | None]] = []
 

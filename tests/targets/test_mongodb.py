@@ -86,21 +86,30 @@ MOMENT = datetime(2026, 1, 31, 12, 0, 0, 123000)
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
-        ("bigint", -(1 << 63), -(1 << 63)), ("bigint unsigned", (1 << 63) - 1, (1 << 63) - 1),
-        ("bigint unsigned", 1 << 63, Decimal128("9223372036854775808")), ("bit(64)", HIGH, Decimal128(str(HIGH))),
+        ("bigint", -(1 << 63), -(1 << 63)),
+        ("bigint unsigned", (1 << 63) - 1, (1 << 63) - 1),
+        ("bigint unsigned", 1 << 63, Decimal128("9223372036854775808")),
+        ("bit(64)", HIGH, Decimal128(str(HIGH))),
         ("decimal(34,4)", Decimal("9" * 30 + ".1230"), Decimal128("9" * 30 + ".1230")),
         ("decimal(10,2)", Decimal("-0.00"), Decimal128("-0.00")),
-        ("decimal(35,0)", Decimal(7), "7"), ("decimal(65,30)", Decimal("9" * 35 + "." + "9" * 30), "9" * 35 + "." + "9" * 30),
-        ("double", -0.1, -0.1), ("date", date(9999, 12, 31), datetime(9999, 12, 31)), ("datetime(3)", MOMENT, MOMENT),
-        ("timestamp", MOMENT.replace(tzinfo=UTC), MOMENT), ("datetime(6)", MOMENT, "2026-01-31 12:00:00.123000"),
+        ("decimal(35,0)", Decimal(7), "7"),
+        ("decimal(65,30)", Decimal("9" * 35 + "." + "9" * 30), "9" * 35 + "." + "9" * 30),
+        ("double", -0.1, -0.1),
+        ("date", date(9999, 12, 31), datetime(9999, 12, 31)),
+        ("datetime(3)", MOMENT, MOMENT),
+        ("timestamp", MOMENT.replace(tzinfo=UTC), MOMENT),
+        ("datetime(6)", MOMENT, "2026-01-31 12:00:00.123000"),
         ("timestamp(4)", datetime(2026, 1, 1, 0, 0, 0, 1, UTC), "2026-01-01 00:00:00.000001+00:00"),
-        ("time(6)", -timedelta(hours=838, microseconds=1), "-838:00:00.000001"), ("enum('a')", "a", "a"),
+        ("time(6)", -timedelta(hours=838, microseconds=1), "-838:00:00.000001"),
+        ("enum('a')", "a", "a"),
         ("set('x','y')", "x,y", "x,y"),
-        ("varbinary(9)", b"\0\xff", b"\0\xff"), ("text", "a\0ü", "a\0ü"), ("json", '{"a": 1}', '{"a": 1}'),
+        ("varbinary(9)", b"\0\xff", b"\0\xff"),
+        ("text", "a\0ü", "a\0ü"),
+        ("json", '{"a": 1}', '{"a": 1}'),
         ("json", {"a": [HIGH, Decimal("1.10"), None, True]}, {"a": [Decimal128(str(HIGH)), Decimal128("1.10"), None, True]}),
         ("int", None, None),
     ],
-)  # fmt: skip
+)
 def test_a_value_is_the_same_in_bson_and_back(kind: str, value: Any, expected: Any) -> None:
     adapter = _adapter(column_from_text("c", kind), "decimal128")
 
@@ -113,11 +122,13 @@ def test_a_value_is_the_same_in_bson_and_back(kind: str, value: Any, expected: A
 @pytest.mark.parametrize(
     ("kind", "value", "says"),
     [
-        ("date", ZeroDate("2026-00-15"), "date that is none"), ("text", InvalidText(b"\xff", "utf8mb4"), "no text"),
-        ("enum('a')", NoLabel(), "ENUM"), ("datetime(3)", datetime(2026, 1, 1, 0, 0, 0, 1), "more than three digits"),
+        ("date", ZeroDate("2026-00-15"), "date that is none"),
+        ("text", InvalidText(b"\xff", "utf8mb4"), "no text"),
+        ("enum('a')", NoLabel(), "ENUM"),
+        ("datetime(3)", datetime(2026, 1, 1, 0, 0, 0, 1), "more than three digits"),
         ("decimal(20,0)", Decimal("9" * 35), "34 digits"),
     ],
-)  # fmt: skip
+)
 def test_what_bson_has_no_value_for_is_refused(kind: str, value: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         _adapter(column_from_text("c", kind), "decimal128")(value)
@@ -146,9 +157,7 @@ def test_keys_of_several_columns_are_documents_and_partial_images_find_them(shop
     shop.send(batch_size=1)
 
     found = {tuple(row["_id"].items()): (row["n"], row["m"]) for row in shop.collection.find()}
-    assert found == {
-        (("a", "x"), ("id", 1)): (1, 1), (("a", "x"), ("id", str(HIGH))): (7, 2), (("a", "y"), ("id", 1)): (3, 3)
-    }  # fmt: skip
+    assert found == {(("a", "x"), ("id", 1)): (1, 1), (("a", "x"), ("id", str(HIGH))): (7, 2), (("a", "y"), ("id", 1)): (3, 3)}
 
 
 @pytest.mark.parametrize("name", ["_id", "$n", "a.b"])

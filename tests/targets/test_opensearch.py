@@ -235,12 +235,14 @@ def test_an_item_that_fails_fails_the_commit_and_comes_again(status: int, shop: 
 @pytest.mark.parametrize(
     ("answer", "error", "says"),
     [
-        ({"items": []}, TargetError, "0 of 1 items"), (httpx.Response(200, text="ok"), TargetError, "no JSON"),
+        ({"items": []}, TargetError, "0 of 1 items"),
+        (httpx.Response(200, text="ok"), TargetError, "no JSON"),
         (httpx.Response(401, json={"error": {"type": "security_exception"}}), TargetError, "401 security_exception"),
-        (httpx.Response(502, text="<html>"), TargetError, "502"), (httpx.Response(413, text=""), UnfitChangeError, "too large"),
+        (httpx.Response(502, text="<html>"), TargetError, "502"),
+        (httpx.Response(413, text=""), UnfitChangeError, "too large"),
         (httpx.ReadTimeout(""), ConnectionLostError, "ReadTimeout"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_that_is_none_fails_the_commit(answer: Any, error: type[CanalError], says: str, shop: Shop) -> None:
     shop.table.insert({"id": 1, "n": 1})
 

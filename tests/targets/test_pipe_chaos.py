@@ -16,9 +16,12 @@ from tests.support.target_servers import KafkaServer, OpenSearchServer, PostgreS
 @pytest.mark.mysql
 @pytest.mark.timeout(3600)
 def test_four_targets_are_equal_whatever_is_killed(
-    kafka_server: KafkaServer, redis_server: RedisServer, postgresql_server: PostgreSQLServer,
-    opensearch_server: OpenSearchServer, full_size: bool,
-) -> None:  # fmt: skip
+    kafka_server: KafkaServer,
+    redis_server: RedisServer,
+    postgresql_server: PostgreSQLServer,
+    opensearch_server: OpenSearchServer,
+    full_size: bool,
+) -> None:
     servers = {"kafka": kafka_server, "redis": redis_server, "postgresql": postgresql_server, "opensearch": opensearch_server}
     kills = {MariaDBServer: ("process", "postgresql", "kafka"), MySQLServer: ("source", "redis", "opensearch")}
     for kind, short in kills.items():

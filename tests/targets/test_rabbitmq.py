@@ -61,8 +61,9 @@ def test_messages_are_persistent_and_have_the_id_of_their_change(
     assert [json.loads(body)["after"]["id"] for _, body in messages] == [1, 2]
     assert [one.message_id for one, _ in messages] == [json.loads(body)["id"] for _, body in messages]
     assert [(one.delivery_mode, one.content_type, one.headers["op"]) for one, _ in messages] == [
-        (2, "application/json", b"INSERT"), (2, "application/json", b"UPDATE"),
-    ]  # fmt: skip
+        (2, "application/json", b"INSERT"),
+        (2, "application/json", b"UPDATE"),
+    ]
 
 
 def test_what_no_queue_takes_is_an_error(fake_binlog: FakeBinlog, rabbitmq_server: RabbitMQServer, queue: str) -> None:
@@ -92,9 +93,7 @@ def test_a_message_that_a_queue_refuses_is_an_error(fake_binlog: FakeBinlog, rab
         follow(fake_binlog, RabbitMQTarget(rabbitmq_server.url, routing_key=queue, queues=full))
 
 
-def test_what_is_too_large_is_parked(
-    fake_binlog: FakeBinlog, rabbitmq_server: RabbitMQServer, queue: str, tmp_path: Any
-) -> None:
+def test_what_is_too_large_is_parked(fake_binlog: FakeBinlog, rabbitmq_server: RabbitMQServer, queue: str, tmp_path: Any) -> None:
     table = fake_binlog.table("shop", "o", "id INT PRIMARY KEY, t TEXT")
     with fake_binlog.transaction():
         for key, size in enumerate([1, 3000, 1]):

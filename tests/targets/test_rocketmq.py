@@ -174,9 +174,13 @@ def test_names_tags_and_headers_are_as_they_are_asked_for(
     fake_binlog.table("shop", "o", "id INT PRIMARY KEY, buyer VARCHAR(9)").insert({"id": 1, "buyer": "é"})
     fake_binlog.table("shop", "log", "n INT").insert({"n": 5})
     target = to(
-        rocketmq_server, topic=f"{topic}-{{name}}", tag="{table}", key=lambda table, row: row["buyer"] if table.keys else None,
-        headers=lambda change: {"op": change.op.name}, encode=lambda change: change.table.source,
-    )  # fmt: skip
+        rocketmq_server,
+        topic=f"{topic}-{{name}}",
+        tag="{table}",
+        key=lambda table, row: row["buyer"] if table.keys else None,
+        headers=lambda change: {"op": change.op.name},
+        encode=lambda change: change.table.source,
+    )
 
     follow(fake_binlog, target)
 
@@ -216,9 +220,14 @@ def test_what_cannot_be_sent_is_an_error(
 
 def test_options_that_cannot_be_are_an_error() -> None:
     for options in (
-        {"name_servers": "nowhere"}, {"name_servers": ""}, {"topic": "{no}"}, {"tag": "{no}"}, {"timeout": 0}, {"queues": 0},
+        {"name_servers": "nowhere"},
+        {"name_servers": ""},
+        {"topic": "{no}"},
+        {"tag": "{no}"},
+        {"timeout": 0},
+        {"queues": 0},
         {"access_key": "alone"},
-    ):  # fmt: skip
+    ):
         with pytest.raises(canal.ConfigError):
             RocketMQTarget(**{"name_servers": "localhost:9876", **options})  # type: ignore[arg-type]
     assert "secret" not in repr(RocketMQTarget("localhost:9876", access_key="a", secret_key="secret"))
@@ -321,9 +330,7 @@ def test_routes_of_old_name_servers_are_read() -> None:
     assert wire.queues_of(wire.Answer(0, "", {}, body.replace(b'"perm":6', b'"perm":4'))) == []
 
 
-def test_no_change_is_lost_when_the_broker_dies(
-    fake_binlog: FakeBinlog, rocketmq_server: RocketMQServer, topic: str
-) -> None:
+def test_no_change_is_lost_when_the_broker_dies(fake_binlog: FakeBinlog, rocketmq_server: RocketMQServer, topic: str) -> None:
     table = fake_binlog.table("shop", "o", "id INT PRIMARY KEY")
     for key in range(100):
         table.insert({"id": key})

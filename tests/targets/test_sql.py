@@ -148,9 +148,7 @@ def test_rows_that_are_refused_are_found_by_halves_and_parked_at_once(
     assert counted.statements < 400
 
 
-def test_many_values_that_are_unfit_are_parked_by_one_commit(
-    fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path
-) -> None:
+def test_many_values_that_are_unfit_are_parked_by_one_commit(fake_binlog: FakeBinlog, target: SQLiteTarget, folder: Path) -> None:
     made(target, "CREATE TABLE orders (id INTEGER PRIMARY KEY, n INTEGER CHECK (n <> 7), note TEXT)")
     orders(fake_binlog).insert(*({"id": number, "n": 7} for number in range(800)))
     counted = Counted(target)

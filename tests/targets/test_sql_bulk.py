@@ -29,15 +29,21 @@ from canal.testing.servers import ThrowawayServer
 from tests.support.pipes import life
 from tests.support.target_servers import PostgreSQLServer
 
-_TEXTS: Final = ("", "a", "tail ", " head", "NULL", "\\N", 'a\tb\nc\rd\\e"f\'g,h;%s%%', "é", "😀", "\\", '"', "null", "0")
+_TEXTS: Final = ("", "a", "tail ", " head", "NULL", "\\N", "a\tb\nc\rd\\e\"f'g,h;%s%%", "é", "😀", "\\", '"', "null", "0")
 _MOMENTS: Final = (datetime(1000, 1, 1), datetime(1969, 12, 31, 23, 59, 59), datetime(9999, 12, 31, 23, 59, 59))
 #: By type, values of each kind that it has; NULL is stored too where it is no key.
 TYPES: Final[dict[str, tuple[Any, ...]]] = {
-    **{f"{kind}INT": (0, 1, -1, (1 << bits - 1) - 1, -1 << bits - 1)
-       for kind, bits in (("TINY", 8), ("SMALL", 16), ("MEDIUM", 24), ("", 32), ("BIG", 64))},
-    **{f"{kind}INT UNSIGNED": (0, 1, 1 << bits - 1, (1 << bits) - 1)
-       for kind, bits in (("TINY", 8), ("SMALL", 16), ("MEDIUM", 24), ("", 32), ("BIG", 64))},
-    "BIT(1)": (0, 1), "BIT(12)": (0, 48, 4095), "BIT(64)": (0, 53, (1 << 63) - 1, 1 << 63, (1 << 64) - 1),
+    **{
+        f"{kind}INT": (0, 1, -1, (1 << bits - 1) - 1, -1 << bits - 1)
+        for kind, bits in (("TINY", 8), ("SMALL", 16), ("MEDIUM", 24), ("", 32), ("BIG", 64))
+    },
+    **{
+        f"{kind}INT UNSIGNED": (0, 1, 1 << bits - 1, (1 << bits) - 1)
+        for kind, bits in (("TINY", 8), ("SMALL", 16), ("MEDIUM", 24), ("", 32), ("BIG", 64))
+    },
+    "BIT(1)": (0, 1),
+    "BIT(12)": (0, 48, 4095),
+    "BIT(64)": (0, 53, (1 << 63) - 1, 1 << 63, (1 << 64) - 1),
     "YEAR": (0, 1901, 1970, 2000, 2155),
     "FLOAT": (0.1, 0.3, -1.5, 1e-45, 1.17549435e-38, 3.4e38, 16777216.0, 123456.789, 1e7, 0.0009),
     "DOUBLE": (0.1, -1.5, 4.94e-324, 1.7976931348623157e308, 0.30000000000000004, 1e22, 1e7, 0.001),
@@ -46,21 +52,27 @@ TYPES: Final[dict[str, tuple[Any, ...]]] = {
     "DECIMAL(38,10)": (Decimal("0"), Decimal("1E-10"), Decimal("9" * 28 + "." + "9" * 10), Decimal("-12345678.000001")),
     "DECIMAL(65,30)": (Decimal("0"), Decimal("-1E-30"), Decimal("9" * 35 + "." + "9" * 30)),
     "DATE": (date(1000, 1, 1), date(1582, 10, 10), date(1970, 1, 1), date(2024, 2, 29), date(9999, 12, 31)),
-    "DATETIME": _MOMENTS, "DATETIME(3)": (*_MOMENTS, datetime(2026, 1, 2, 3, 4, 5, 120000)),
+    "DATETIME": _MOMENTS,
+    "DATETIME(3)": (*_MOMENTS, datetime(2026, 1, 2, 3, 4, 5, 120000)),
     "DATETIME(6)": (*_MOMENTS, datetime(2026, 1, 2, 3, 4, 5, 1)),
     "TIMESTAMP(6) NULL": tuple(
         datetime(*fields, tzinfo=UTC) for fields in ((1970, 1, 1, 0, 0, 1), (2026, 3, 29, 1, 30, 0, 5), (2038, 1, 19, 3, 14, 7))
     ),
-    "TIME(6)": tuple(timedelta(0, seconds, micros) for seconds, micros in (
-        (0, 0), (-1, 0), (-1, 999999), (0, 1), (3020399, 0), (-3020399, 0), (86400, 0), (-360000, -5),
-    )),
-    "CHAR(30)": tuple(text.rstrip(" ") for text in _TEXTS), "VARCHAR(30)": _TEXTS, "TEXT": (*_TEXTS, "é" * 9000),
+    "TIME(6)": tuple(
+        timedelta(0, seconds, micros)
+        for seconds, micros in ((0, 0), (-1, 0), (-1, 999999), (0, 1), (3020399, 0), (-3020399, 0), (86400, 0), (-360000, -5))
+    ),
+    "CHAR(30)": tuple(text.rstrip(" ") for text in _TEXTS),
+    "VARCHAR(30)": _TEXTS,
+    "TEXT": (*_TEXTS, "é" * 9000),
     "VARCHAR(30) CHARACTER SET latin1": ("", "é", "NULL", "a\\b"),
-    "BINARY(4)": (b"\0\0\0\0", b"\\N\xff\n"), "VARBINARY(20)": (b"", b"\0", b"\\N", b"NULL", b"a\tb\nc\xff\xc3"),
+    "BINARY(4)": (b"\0\0\0\0", b"\\N\xff\n"),
+    "VARBINARY(20)": (b"", b"\0", b"\\N", b"NULL", b"a\tb\nc\xff\xc3"),
     "BLOB": (b"", b"\0\xff" * 4000, b"1"),
-    "ENUM('a','b''c\\\\d','2','1')": ("a", "b'c\\d", "1", "2"), "SET('x','y','z w')": ("", "x", "x,z w"),
+    "ENUM('a','b''c\\\\d','2','1')": ("a", "b'c\\d", "1", "2"),
+    "SET('x','y','z w')": ("", "x", "x,z w"),
     "JSON": ('{"a": 1.50, "b": "é\\n\\\\"}', "[]", "null", '"NULL"', "0"),
-}  # fmt: skip
+}
 #: Those that no key may have, or only by its beginning.
 _NO_KEYS: Final = ("TEXT", "BLOB", "JSON", "FLOAT", "DOUBLE", "BIT")
 
@@ -78,7 +90,6 @@ class Base:
     by_row: frozenset[str] = frozenset()
     #: Types that no key may have.
     no_keys: tuple[str, ...] = _NO_KEYS
-
 
     def read(self, schema: str, tables: Iterable[str]) -> dict[str, list[tuple[Any, ...]]]:
         with self.connect(schema) as connection:
@@ -111,9 +122,11 @@ def duckdb_base(folder: Path) -> Base:
 def sqlite_base(folder: Path) -> Base:
     """Its tables have no schema, so each way has a file of its own."""
     return Base(
-        lambda schema: SQLiteTarget(folder / f"{schema}.db"), lambda schema: closing(sqlite3.connect(folder / f"{schema}.db")),
-        "SELECT * FROM {1} ORDER BY 1, 2", has_schemas=False,
-    )  # fmt: skip
+        lambda schema: SQLiteTarget(folder / f"{schema}.db"),
+        lambda schema: closing(sqlite3.connect(folder / f"{schema}.db")),
+        "SELECT * FROM {1} ORDER BY 1, 2",
+        has_schemas=False,
+    )
 
 
 def postgresql_base(server: PostgreSQLServer) -> Base:
@@ -274,10 +287,13 @@ def history(seed: int) -> tuple[str, list[list[tuple[str, dict[str, Any], dict[s
     """Columns of a table, and transactions of its rows: an operation, the row before it, and the one after it."""
     chance = random.Random(seed)
     others = chance.sample(list(TYPES), 4)
-    keys, make = chance.choice([
-        ("id INT", lambda n: {"id": n}), ("id VARCHAR(40)", lambda n: {"id": f"k{n % 7}-{n}"}),
-        ("id BIGINT UNSIGNED, sub DATE", lambda n: {"id": (1 << 63) + n // 5, "sub": date(2026, 1, 1 + n % 5)}),
-    ])  # fmt: skip
+    keys, make = chance.choice(
+        [
+            ("id INT", lambda n: {"id": n}),
+            ("id VARCHAR(40)", lambda n: {"id": f"k{n % 7}-{n}"}),
+            ("id BIGINT UNSIGNED, sub DATE", lambda n: {"id": (1 << 63) + n // 5, "sub": date(2026, 1, 1 + n % 5)}),
+        ]
+    )
     columns = ", ".join([keys, *(f"c{number} {kind}" for number, kind in enumerate(others))])
     rows: dict[int, dict[str, Any]] = {}
 

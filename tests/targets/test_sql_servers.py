@@ -123,9 +123,7 @@ def test_postgresql_refuses_a_key_that_does_not_tell_all_keys_apart(
     postgresql.execute(f"CREATE SCHEMA {name}")
     try:
         postgresql.execute("CREATE EXTENSION IF NOT EXISTS citext")
-        postgresql.execute(
-            f"CREATE COLLATION {name}.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
-        )
+        postgresql.execute(f"CREATE COLLATION {name}.ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
     except psycopg.Error as error:
         pytest.skip(f"the server has no extension or collation for it: {error.sqlstate}")
     postgresql.execute(f"CREATE TABLE {name}.t (k {kind.format(name)} PRIMARY KEY, n int)")
@@ -159,9 +157,7 @@ def rows_of(server: Any, sql: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 100])
-def test_rows_with_a_float_in_their_key_are_found_again(
-    batch_size: int, server: Any, folder: Path, name: str
-) -> None:
+def test_rows_with_a_float_in_their_key_are_found_again(batch_size: int, server: Any, folder: Path, name: str) -> None:
     fake, numbers = FakeBinlog(), [0.1, 0.5, 1.1, 2.7, 16777216.0]
     table = fake.table(name, "f", "sensor INT, level FLOAT, note VARCHAR(10), other INT, PRIMARY KEY (sensor, level)")
     for number in numbers:
@@ -200,9 +196,11 @@ def mysql(request: pytest.FixtureRequest) -> ThrowawayServer:
 
 @pytest.mark.parametrize(
     ("columns", "says"),
-    [("k VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY", "k has the collation utf8mb4_general_ci"),
-     ("k VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, UNIQUE KEY (k(3))", "has the beginning of k alone")],
-)  # fmt: skip
+    [
+        ("k VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci PRIMARY KEY", "k has the collation utf8mb4_general_ci"),
+        ("k VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, UNIQUE KEY (k(3))", "has the beginning of k alone"),
+    ],
+)
 def test_mysql_refuses_a_key_that_does_not_tell_all_keys_apart(
     columns: str, says: str, mysql: ThrowawayServer, fake_binlog: FakeBinlog, folder: Path, name: str
 ) -> None:
@@ -258,9 +256,7 @@ def test_mysql_does_not_overwrite_a_row_that_has_the_unique_value_of_another(
     assert rows_of(mysql, f"SELECT * FROM {name}.t") == [(9, 1)]
 
 
-def test_mysql_makes_labels_with_any_character(
-    mysql: ThrowawayServer, fake_binlog: FakeBinlog, folder: Path, name: str
-) -> None:
+def test_mysql_makes_labels_with_any_character(mysql: ThrowawayServer, fake_binlog: FakeBinlog, folder: Path, name: str) -> None:
     fake_binlog.table(name, "t", r"id INT PRIMARY KEY, e ENUM('100%','it''s','a\\b')").insert(
         {"id": 1, "e": "100%"}, {"id": 2, "e": "it's"}, {"id": 3, "e": "a\\b"}
     )

@@ -221,12 +221,24 @@ class Wrong(SQLiteTarget):
 
 
 CASES = [
-    (RowsFirst, "killed_within_commit"), (ProgressFirst, "killed_within_commit"), (Unfenced, "late_writer"),
-    (WithoutTurns, "early_turn"), (Forgetful, "repeats"), (KeepsMoved, "follows"), (Tears, "killed_within_commit"),
-    (DeletesLast, "same_key"), (PutsOneByOne, "unique_values"), (KeepsEmptied, "truncate"), (Rounds, "limits"),
-    (Cuts, "large_values"), (NullIsEmpty, "nulls"), (SkipsUnfit, "zero_dates"), (DropsColumns, "added_column"),
-    (NullsForAbsent, "partial_images"), (OnePage, "scan"),
-]  # fmt: skip
+    (RowsFirst, "killed_within_commit"),
+    (ProgressFirst, "killed_within_commit"),
+    (Unfenced, "late_writer"),
+    (WithoutTurns, "early_turn"),
+    (Forgetful, "repeats"),
+    (KeepsMoved, "follows"),
+    (Tears, "killed_within_commit"),
+    (DeletesLast, "same_key"),
+    (PutsOneByOne, "unique_values"),
+    (KeepsEmptied, "truncate"),
+    (Rounds, "limits"),
+    (Cuts, "large_values"),
+    (NullIsEmpty, "nulls"),
+    (SkipsUnfit, "zero_dates"),
+    (DropsColumns, "added_column"),
+    (NullsForAbsent, "partial_images"),
+    (OnePage, "scan"),
+]
 
 
 @pytest.fixture

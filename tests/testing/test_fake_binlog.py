@@ -139,10 +139,21 @@ def test_long_statements_are_split_and_only_the_last_event_ends_them(fake: FakeB
 
 @pytest.mark.parametrize(
     "columns",
-    ["a GEOGRAPHY", "a INT DEFAULT 3", "a INT AS (1) VIRTUAL", "a INT ZEROFILL", "a INT,",
-     "a VARCHAR", "a ENUM", "a DECIMAL(66,0)", "a INT; b INT",
-     "a VARCHAR(9) CHARACTER SET klingon", "a INT, PRIMARY KEY (b)", ""],
-)  # fmt: skip
+    [
+        "a GEOGRAPHY",
+        "a INT DEFAULT 3",
+        "a INT AS (1) VIRTUAL",
+        "a INT ZEROFILL",
+        "a INT,",
+        "a VARCHAR",
+        "a ENUM",
+        "a DECIMAL(66,0)",
+        "a INT; b INT",
+        "a VARCHAR(9) CHARACTER SET klingon",
+        "a INT, PRIMARY KEY (b)",
+        "",
+    ],
+)
 def test_columns_that_are_not_understood_are_refused(columns: str) -> None:
     with pytest.raises(UsageError):
         FakeBinlog().table("shop", "orders", columns)
@@ -150,11 +161,27 @@ def test_columns_that_are_not_understood_are_refused(columns: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [("TINYINT", 128), ("TINYINT UNSIGNED", -1), ("DECIMAL(3,1)", Decimal("1.25")), ("DECIMAL(3,1)", 100),
-     ("VARCHAR(2)", "abc"), ("VARCHAR(2) CHARACTER SET latin1", "я"), ("ENUM('a')", "b"), ("SET('a')", "a,b"),
-     ("BIT(3)", 8), ("DATETIME", "2024-01-01 00:00:00.5"), ("TIME", "839:00:00"), ("DATE", "today"), ("YEAR", 1900),
-     ("JSON", "{"), ("BLOB", "text"), ("INT NOT NULL", None), ("FLOAT", 1e300), ("DOUBLE", "x")],
-)  # fmt: skip
+    [
+        ("TINYINT", 128),
+        ("TINYINT UNSIGNED", -1),
+        ("DECIMAL(3,1)", Decimal("1.25")),
+        ("DECIMAL(3,1)", 100),
+        ("VARCHAR(2)", "abc"),
+        ("VARCHAR(2) CHARACTER SET latin1", "я"),
+        ("ENUM('a')", "b"),
+        ("SET('a')", "a,b"),
+        ("BIT(3)", 8),
+        ("DATETIME", "2024-01-01 00:00:00.5"),
+        ("TIME", "839:00:00"),
+        ("DATE", "today"),
+        ("YEAR", 1900),
+        ("JSON", "{"),
+        ("BLOB", "text"),
+        ("INT NOT NULL", None),
+        ("FLOAT", 1e300),
+        ("DOUBLE", "x"),
+    ],
+)
 def test_values_that_do_not_fit_are_refused_without_showing_them(kind: str, value: Any) -> None:
     table = FakeBinlog().table("shop", "orders", f"c {kind}")
     with pytest.raises(UsageError, match=r"shop\.orders\.c") as caught:
@@ -220,10 +247,14 @@ def reader(fake: FakeBinlog, host: str, port: int, **options: Any) -> BinLogStre
     if fake.flavor == "mariadb":
         start = {"is_mariadb": True, "auto_position": ""}
     return BinLogStreamReader(
-        connection_settings={"host": host, "port": port, "user": "any", "passwd": "any"}, server_id=9,
-        slave_heartbeat=0.1, only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent], resume_stream=True,
-        **start, **options,
-    )  # fmt: skip
+        connection_settings={"host": host, "port": port, "user": "any", "passwd": "any"},
+        server_id=9,
+        slave_heartbeat=0.1,
+        only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent],
+        resume_stream=True,
+        **start,
+        **options,
+    )
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -249,7 +280,7 @@ def test_mysql_replication_tails_the_served_log(fake: FakeBinlog) -> None:
 def test_events_around_16_mib_are_split_into_packets(fake: FakeBinlog, more: int) -> None:
     table = fake.table("shop", "big", "b LONGBLOB")
     table.insert({"b": b"-"})
-    overhead = len(next(event for event in fake.events() if event[4] in ROWS_EVENTS)) # the OK byte for that of "-"
+    overhead = len(next(event for event in fake.events() if event[4] in ROWS_EVENTS))  # the OK byte for that of "-"
     value = b"x" * ((1 << 24) - 1 - overhead + more)
     table.insert({"b": value})
     table.insert({"b": b"after"})
@@ -274,9 +305,9 @@ def test_the_server_answers_queries_and_checks_a_password(fake: FakeBinlog) -> N
             cursor.execute("SHOW VARIABLES LIKE 'binlog\\_row_m%'")
             assert cursor.fetchall() == (("binlog_row_metadata", "FULL"),)
             cursor.execute(
-                "SELECT column_name, column_type FROM information_schema.columns"
-                " WHERE table_schema = %s AND table_name = %s", ("shop", "orders"),
-            )  # fmt: skip
+                "SELECT column_name, column_type FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+                ("shop", "orders"),
+            )
             assert cursor.fetchall()[3] == ("status", "enum('new','paid')")  # type: ignore[index]
             with pytest.raises(pymysql.err.ProgrammingError):
                 cursor.execute("SELECT * FROM shop.orders")

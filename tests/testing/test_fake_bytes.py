@@ -106,9 +106,13 @@ def times(digits: int) -> list[dict[str, Any]]:
 
 def numbers(sizes: list[tuple[int, int]], sign: str, least: bool) -> dict[str, Decimal]:
     def text(precision: int, scale: int) -> str:
-        return "1" if least and not scale else "0." + "0" * (scale - 1) + "1" if least else (
-            "9" * (precision - scale) + ("." + "9" * scale if scale else "")
-        )  # fmt: skip
+        return (
+            "1"
+            if least and not scale
+            else "0." + "0" * (scale - 1) + "1"
+            if least
+            else ("9" * (precision - scale) + ("." + "9" * scale if scale else ""))
+        )
 
     return {f"d{index}": Decimal(sign + text(*size)) for index, size in enumerate(sizes)}
 
@@ -155,20 +159,32 @@ MIRRORED: dict[str, tuple[str, list[dict[str, Any]]]] = {
     },
     **{
         f"{n} characters of {charset}": (
-            f"c CHAR({n}) CHARACTER SET {charset}, v VARCHAR({n}) CHARACTER SET {charset}, b BINARY({n}),"
-            f" w VARBINARY({n})",
-            [{"c": "é" * n, "v": "é" * n, "b": b"\xff" * n, "w": b"\xfe" * n},
-             {"c": "", "v": "", "b": bytes(n), "w": b""},
-             {"c": "a ", "v": "a ", "b": b"a".ljust(n, b"\0"), "w": b"a\0"}],
+            f"c CHAR({n}) CHARACTER SET {charset}, v VARCHAR({n}) CHARACTER SET {charset}, b BINARY({n}), w VARBINARY({n})",
+            [
+                {"c": "é" * n, "v": "é" * n, "b": b"\xff" * n, "w": b"\xfe" * n},
+                {"c": "", "v": "", "b": bytes(n), "w": b""},
+                {"c": "a ", "v": "a ", "b": b"a".ljust(n, b"\0"), "w": b"a\0"},
+            ],
         )
         for n in (2, 63, 64, 127, 128, 255)
         for charset in ("latin1", "utf8mb3", "utf8mb4", "utf16")
     },
     "blobs": (
         "a TINYTEXT, b TEXT, c MEDIUMTEXT, d LONGTEXT, e TINYBLOB, f BLOB, g MEDIUMBLOB, h LONGBLOB",
-        [{"a": "é" * 127, "b": "é" * 32767, "c": "x" * 70000, "d": "y" * 70001, "e": bytes(255), "f": b"\1" * 65535,
-          "g": b"\2" * 65536, "h": b"\3" * 65537},
-         dict.fromkeys("abcd", "") | dict.fromkeys("efgh", b""), dict.fromkeys("abcdefgh")],
+        [
+            {
+                "a": "é" * 127,
+                "b": "é" * 32767,
+                "c": "x" * 70000,
+                "d": "y" * 70001,
+                "e": bytes(255),
+                "f": b"\1" * 65535,
+                "g": b"\2" * 65536,
+                "h": b"\3" * 65537,
+            },
+            dict.fromkeys("abcd", "") | dict.fromkeys("efgh", b""),
+            dict.fromkeys("abcdefgh"),
+        ],
     ),
     **{
         f"text in {charset}": (
@@ -176,11 +192,35 @@ MIRRORED: dict[str, tuple[str, list[dict[str, Any]]]] = {
             [{"v": text, "c": text, "t": text}],
         )
         for charset, text in (
-            ("gbk", "中文"), ("gb2312", "中文"), ("big5", "中文"), ("sjis", "漢"), ("cp932", "漢字"), ("ujis", "漢字"),
-            ("euckr", "한글"), ("latin2", "ą"), ("latin5", "ş"), ("latin7", "ą"), ("greek", "α"), ("hebrew", "א"),
-            ("cp1250", "ž"), ("cp1251", "я"), ("cp1256", "ع"), ("cp1257", "ą"), ("cp850", "é"), ("cp852", "ž"),
-            ("cp866", "я"), ("koi8r", "я"), ("koi8u", "ї"), ("tis620", "ก"), ("ascii", "a"), ("utf16le", "é€"),
-            ("utf32", "é"), ("utf16", "é😀"), ("latin1", "é€\x81"), ("ucs2", "é"), ("eucjpms", "漢"),
+            ("gbk", "中文"),
+            ("gb2312", "中文"),
+            ("big5", "中文"),
+            ("sjis", "漢"),
+            ("cp932", "漢字"),
+            ("ujis", "漢字"),
+            ("euckr", "한글"),
+            ("latin2", "ą"),
+            ("latin5", "ş"),
+            ("latin7", "ą"),
+            ("greek", "α"),
+            ("hebrew", "א"),
+            ("cp1250", "ž"),
+            ("cp1251", "я"),
+            ("cp1256", "ع"),
+            ("cp1257", "ą"),
+            ("cp850", "é"),
+            ("cp852", "ž"),
+            ("cp866", "я"),
+            ("koi8r", "я"),
+            ("koi8u", "ї"),
+            ("tis620", "ก"),
+            ("ascii", "a"),
+            ("utf16le", "é€"),
+            ("utf32", "é"),
+            ("utf16", "é😀"),
+            ("latin1", "é€\x81"),
+            ("ucs2", "é"),
+            ("eucjpms", "漢"),
         )
     },
     "geometries": (
@@ -202,10 +242,11 @@ MIRRORED: dict[str, tuple[str, list[dict[str, Any]]]] = {
         [{f"c{index}": index % 100 if index % 5 or index % 3 == 0 else None for index in range(300)}],
     ),
     "statement of 2000 rows": (
-        "id INT PRIMARY KEY, v VARCHAR(200)", [{"id": index, "v": "x" * (index % 200)} for index in range(2000)]
+        "id INT PRIMARY KEY, v VARCHAR(200)",
+        [{"id": index, "v": "x" * (index % 200)} for index in range(2000)],
     ),
     "rows larger than an event": ("id INT, v LONGTEXT", [{"id": n, "v": "x" * 9000 * (n % 3)} for n in range(6)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MIRRORED)
@@ -223,15 +264,42 @@ def test_vectors_are_byte_for_byte_those_of_a_server(mysql_server: ThrowawayServ
 
 
 DOCUMENTS = [
-    "{}", "[]", "null", "true", "0", "-1", "32767", "32768", "-32768", "-32769", "65536", "2147483647", "2147483648",
-    "-2147483649", "4294967295", "4294967296", "9223372036854775808", "18446744073709551615",
-    "18446744073709551616", "1.5",
-    "1e300", '"x"', '"é😀"', '""', json.dumps("x" * 127), json.dumps("x" * 128), json.dumps("y" * 20000),
-    '{"bb":1,"a":2,"ab":3,"":4,"é":5}', '[32767,32768,65535,70000,-40000,4294967295,1.5,null,true,false,"s"]',
-    '[1,[2,[3,{"a":[{}]}]]]', json.dumps(list(range(70000, 90000))), json.dumps({f"k{n}": n for n in range(9000)}),
-    json.dumps(["x" * 70000, {"a": 1, "b": [1, 2, 40000]}]), json.dumps([True, -1, 70000, None, "z" * 66000]),
+    "{}",
+    "[]",
+    "null",
+    "true",
+    "0",
+    "-1",
+    "32767",
+    "32768",
+    "-32768",
+    "-32769",
+    "65536",
+    "2147483647",
+    "2147483648",
+    "-2147483649",
+    "4294967295",
+    "4294967296",
+    "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+    "1.5",
+    "1e300",
+    '"x"',
+    '"é😀"',
+    '""',
+    json.dumps("x" * 127),
+    json.dumps("x" * 128),
+    json.dumps("y" * 20000),
+    '{"bb":1,"a":2,"ab":3,"":4,"é":5}',
+    '[32767,32768,65535,70000,-40000,4294967295,1.5,null,true,false,"s"]',
+    '[1,[2,[3,{"a":[{}]}]]]',
+    json.dumps(list(range(70000, 90000))),
+    json.dumps({f"k{n}": n for n in range(9000)}),
+    json.dumps(["x" * 70000, {"a": 1, "b": [1, 2, 40000]}]),
+    json.dumps([True, -1, 70000, None, "z" * 66000]),
     *(json.dumps({"a": "x" * size, "n": 40000}) for size in range(65500, 65520, 3)),
-]  # fmt: skip
+]
 
 
 def test_json_is_byte_for_byte_that_of_a_server(server: ThrowawayServer) -> None:
@@ -304,11 +372,16 @@ def test_journals_begin_and_end_as_those_of_a_server(own_server: ThrowawayServer
     server.query("CREATE DATABASE heads")
     server.query("CREATE TABLE heads.t (id INT PRIMARY KEY AUTO_INCREMENT)")
     table = fake.table("heads", "t", "id INT PRIMARY KEY AUTO_INCREMENT")
-    for number, (on_server, on_fake) in enumerate((
-        (lambda: server.query(reset), fake.reset), (lambda: server.query("FLUSH BINARY LOGS"), fake.rotate),
-        (server.restart, fake.restart), (lambda: (server.kill(), server.start()), fake.crash),
-        (lambda: server.query("FLUSH BINARY LOGS"), fake.rotate), (lambda: server.query(reset), fake.reset),
-    )):  # fmt: skip
+    for number, (on_server, on_fake) in enumerate(
+        (
+            (lambda: server.query(reset), fake.reset),
+            (lambda: server.query("FLUSH BINARY LOGS"), fake.rotate),
+            (server.restart, fake.restart),
+            (lambda: (server.kill(), server.start()), fake.crash),
+            (lambda: server.query("FLUSH BINARY LOGS"), fake.rotate),
+            (lambda: server.query(reset), fake.reset),
+        )
+    ):
         on_server()
         on_fake()
         server.query("INSERT INTO heads.t VALUES ()")

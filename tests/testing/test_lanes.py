@@ -11,9 +11,10 @@ def test_every_test_file_is_in_one_lane() -> None:
         holding = {
             part.paths
             for part in COMPILED.values()
-            if part.is_apart and is_below(name, part.paths)
+            if part.is_apart
+            and is_below(name, part.paths)
             and not is_below(name, [option.removeprefix("--ignore=") for option in apart(part)])
-        }  # fmt: skip
+        }
         assert len(holding) == 1, name
 
 

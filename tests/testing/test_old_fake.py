@@ -19,9 +19,13 @@ from canal.testing._serve import FakeServer
 COLUMNS = "id INT PRIMARY KEY, name VARCHAR(20), at DATETIME, stamp TIMESTAMP NULL, took TIME, day DATE"
 NOON = dt.datetime(2012, 5, 6, 12, 30, 1)
 ROW = {
-    "id": 1, "name": "é", "at": NOON, "stamp": NOON.replace(tzinfo=dt.UTC), "took": -dt.timedelta(hours=700, seconds=9),
+    "id": 1,
+    "name": "é",
+    "at": NOON,
+    "stamp": NOON.replace(tzinfo=dt.UTC),
+    "took": -dt.timedelta(hours=700, seconds=9),
     "day": NOON.date(),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -93,7 +97,7 @@ def test_every_start(old: FakeBinlog, server: FakeServer, start: str) -> None:
         "time": canal.Position(timestamp=int(time.time() - 3600) * 1000),
         "offset": canal.Position(journal=position.journal, offset=position.offset),
         "a log": canal.Position(journal="binlog.000002"),
-    }  # fmt: skip
+    }
     config = canal.InstanceConfig(destination="old", source=source_of(server), start=starts.get(start, start))
     with canal.Instance(config) as instance:
         instance.subscribe()
@@ -142,8 +146,10 @@ def test_it_has_no_newer_types(old: FakeBinlog, column: str) -> None:
         old.table("d", "t", column)
 
 
-@pytest.mark.parametrize(("column", "value"), [("a TIME", "10:00:00.5"), ("a DATETIME", "2012-01-02 03:04:05.5"),
-                                               ("a TIMESTAMP", "2012-01-02 03:04:05.5")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("a TIME", "10:00:00.5"), ("a DATETIME", "2012-01-02 03:04:05.5"), ("a TIMESTAMP", "2012-01-02 03:04:05.5")],
+)
 def test_it_has_no_fractions_of_seconds(old: FakeBinlog, column: str, value: str) -> None:
     with pytest.raises(UsageError, match="decimals"):
         old.table("d", "t", column).insert({"a": value})

@@ -14,18 +14,7 @@ from kazoo.security import make_digest_acl
 from canal.errors import ConfigError, CoordinationError, NotActiveError
 from canal.testing import ZooKeeperEnsemble, ZooKeeperServer
 from canal.testing.proxy import FaultProxy
-from canal.zookeeper.session import (
-    Create,
-    Delete,
-    Fence,
-    NodeExists,
-    NodeMissing,
-    Session,
-    Set,
-    Value,
-    VersionChanged,
-    ZooKeeper,
-)
+from canal.zookeeper.session import Create, Delete, Fence, NodeExists, NodeMissing, Session, Set, Value, VersionChanged, ZooKeeper
 from tests.support.ha_group import end_session
 
 Open = Callable[..., Session]
@@ -143,9 +132,7 @@ def test_an_ephemeral_node_lives_by_its_session(session: Session, opened: Open, 
 def test_a_watch_tells_of_a_node_made_changed_and_gone(session: Session, opened: Open, root: str) -> None:
     other = opened(session.config.hosts)
     told: list[None] = []
-    steps: list[Create | Set | Delete] = [
-        Create(f"{root}/w"), Set(f"{root}/w", b"1"), Delete(f"{root}/w"), Create(f"{root}/w"),
-    ]  # fmt: skip
+    steps: list[Create | Set | Delete] = [Create(f"{root}/w"), Set(f"{root}/w", b"1"), Delete(f"{root}/w"), Create(f"{root}/w")]
     for number, write in enumerate(steps, start=1):
         session.get(f"{root}/w", lambda: told.append(None))
         other.write([write])
@@ -207,9 +194,11 @@ def test_a_silent_server_is_an_error_in_time(opened: Open, own_zookeeper: ZooKee
     session = opened(own_zookeeper.hosts, session_timeout=1.0)
     own_zookeeper.pause()
     for call in (
-        lambda: session.write([Set("/a", b"new")]), lambda: session.get("/a"), lambda: session.children("/"),
+        lambda: session.write([Set("/a", b"new")]),
+        lambda: session.get("/a"),
+        lambda: session.children("/"),
         lambda: session.make("/b"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(CoordinationError, match=own_zookeeper.hosts):
             call()
     own_zookeeper.resume()
@@ -306,10 +295,12 @@ def test_with_credentials_nodes_are_their_creators(opened: Open, zookeeper_serve
     )
     assert same.get(f"{zookeeper_root}/a/c") == Value(b"1", 0)
     for call in (
-        lambda: other.get(f"{zookeeper_root}/a/c"), lambda: other.children(f"{zookeeper_root}/a"),
-        lambda: other.write([Set(f"{zookeeper_root}/a/c", b"2")]), lambda: other.write([Delete(f"{zookeeper_root}/a/b")]),
+        lambda: other.get(f"{zookeeper_root}/a/c"),
+        lambda: other.children(f"{zookeeper_root}/a"),
+        lambda: other.write([Set(f"{zookeeper_root}/a/c", b"2")]),
+        lambda: other.write([Delete(f"{zookeeper_root}/a/b")]),
         lambda: other.make(f"{zookeeper_root}/a/d"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(CoordinationError, match="NoAuthError"):
             call()
     open_.make(f"{zookeeper_root}/open")

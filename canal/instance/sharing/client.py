@@ -98,8 +98,9 @@ class SharedSource:
         return ConfigError(
             f"the changes from {start} to {end} are not in the Instance that is shared as {self.name!r} any more, and its source "
             "is an object of the driver that this process cannot connect to",
-            position=start, remedy="Give the Instance a MySQLSource or LocalBinlogSource, or begin a new checkpoint.",
-        )  # fmt: skip
+            position=start,
+            remedy="Give the Instance a MySQLSource or LocalBinlogSource, or begin a new checkpoint.",
+        )
 
 
 class _Questions:

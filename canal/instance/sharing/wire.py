@@ -26,17 +26,7 @@ from canal.parse.source.mysql import MySQLSource
 from canal.parse.source.protocol import Source
 from canal.position import TAIL_BYTES, Position, PreparedXa
 from canal.schema import TableSchema
-from canal.spool.segments import (
-    HEADER,
-    ROWS,
-    TABLE,
-    SegmentWriter,
-    made_record,
-    read_column,
-    read_rows,
-    read_table,
-    records,
-)
+from canal.spool.segments import HEADER, ROWS, TABLE, SegmentWriter, made_record, read_column, read_rows, read_table, records
 from canal.statement import Statement
 
 _SEGMENT_BYTES: Final = 64 << 20
@@ -107,9 +97,12 @@ class Channel:
 def encode_error(error: CanalError) -> dict[str, Any]:
     position = error.position
     return {
-        "kind": type(error).__name__, "message": error.message, "destination": error.destination, "remedy": error.remedy,
+        "kind": type(error).__name__,
+        "message": error.message,
+        "destination": error.destination,
+        "remedy": error.remedy,
         "position": None if position is None else str(position),
-    }  # fmt: skip
+    }
 
 
 def decode_error(found: dict[str, Any]) -> CanalError:
@@ -124,8 +117,11 @@ def decode_error(found: dict[str, Any]) -> CanalError:
 def encode_source(source: Any) -> dict[str, Any] | None:
     """What a source is made from, but for its server id, which is one reader's alone; None where it is of another class."""
     if type(source) is MySQLSource:
-        return {field.name: getattr(source, field.name) for field in attrs.fields(MySQLSource)
-                if field.init and field.name != "server_id"}  # fmt: skip
+        return {
+            field.name: getattr(source, field.name)
+            for field in attrs.fields(MySQLSource)
+            if field.init and field.name != "server_id"
+        }
     if type(source) is not LocalBinlogSource:
         return None
     schema: Any = source.schema
@@ -135,9 +131,13 @@ def encode_source(source: Any) -> dict[str, Any] | None:
     elif schema is not None and not isinstance(schema, str):
         schema = dict(schema)
     return {
-        "path": os.path.abspath(source.path), "follow": source.follow, "poll_interval": source.poll_interval, "schema": schema,
-        "is_server": is_server, "lower_case_table_names": source.lower_case_table_names,
-    }  # fmt: skip
+        "path": os.path.abspath(source.path),
+        "follow": source.follow,
+        "poll_interval": source.poll_interval,
+        "schema": schema,
+        "is_server": is_server,
+        "lower_case_table_names": source.lower_case_table_names,
+    }
 
 
 def decode_source(found: dict[str, Any] | None) -> Source | None:
@@ -145,9 +145,12 @@ def decode_source(found: dict[str, Any] | None) -> Source | None:
         return None if found is None else MySQLSource(**found)
     schema = decode_source(found["schema"]) if found["is_server"] else found["schema"]
     return LocalBinlogSource(
-        found["path"], follow=found["follow"], schema=schema, poll_interval=found["poll_interval"],  # type: ignore[arg-type]
+        found["path"],
+        follow=found["follow"],
+        schema=schema,  # type: ignore[arg-type]
+        poll_interval=found["poll_interval"],
         lower_case_table_names=found["lower_case_table_names"],
-    )  # fmt: skip
+    )
 
 
 def encode_table(table: TableSchema) -> dict[str, Any]:
@@ -201,12 +204,24 @@ class EntryWriter:
         same = base is self._base
         self._base = base
         tail = transaction.position_before(0).tail if transaction.tape is not None else None
-        self._add(_BEGIN, [
-            transaction.source, transaction.journal, transaction.offset, transaction.server_id, transaction.timestamp,
-            transaction.incarnation, transaction.gtid_source, transaction.gtid_number, transaction.gtid_first,
-            transaction.gtid_previous, False if same else None if base is None else [isinstance(base, MariadbGtidSet), str(base)],
-            [attrs.astuple(one) for one in transaction.xa], tail,
-        ])  # fmt: skip
+        self._add(
+            _BEGIN,
+            [
+                transaction.source,
+                transaction.journal,
+                transaction.offset,
+                transaction.server_id,
+                transaction.timestamp,
+                transaction.incarnation,
+                transaction.gtid_source,
+                transaction.gtid_number,
+                transaction.gtid_first,
+                transaction.gtid_previous,
+                False if same else None if base is None else [isinstance(base, MariadbGtidSet), str(base)],
+                [attrs.astuple(one) for one in transaction.xa],
+                tail,
+            ],
+        )
 
     def _end(self, entry: Entry, is_change: bool) -> None:
         transaction = entry.transaction
@@ -227,9 +242,15 @@ class EntryWriter:
 def _statement_fields(entry: Entry) -> list[Any]:
     statement = entry.statement
     return [
-        int(entry.event_type), entry.offset, entry.timestamp, entry.server_id, entry.first_row, entry.ordinal, entry.sql,
+        int(entry.event_type),
+        entry.offset,
+        entry.timestamp,
+        entry.server_id,
+        entry.first_row,
+        entry.ordinal,
+        entry.sql,
         None if statement is None else attrs.asdict(statement, recurse=False, filter=attrs.filters.exclude("withheld")),
-    ]  # fmt: skip
+    ]
 
 
 class EntryReader:
@@ -290,9 +311,7 @@ class EntryReader:
             transaction.tape = bytearray.fromhex(tail)
             transaction.tape_start = transaction.tape_end = len(transaction.tape)
 
-    def _statement(
-        self, event: int, offset: int, time: int, server: int, row: int, ordinal: int, sql: str, fields: Any
-    ) -> Entry:
+    def _statement(self, event: int, offset: int, time: int, server: int, row: int, ordinal: int, sql: str, fields: Any) -> Entry:
         entry = Entry(EntryType.ROWDATA, EventType(event), self._transaction, b"", offset, time, server)  # type: ignore[arg-type]
         entry.first_row, entry.ordinal, entry.sql = row, ordinal, sql
         if fields is not None:
@@ -329,9 +348,7 @@ def end_of(transaction: Transaction, offset: int, time: int) -> Entry:
 
 def end_at(position: Position) -> Entry:
     """An END entry behind which a position lies: nothing that anybody wants is before it."""
-    transaction = Transaction(
-        position.source, position.journal, position.offset, position.server_id, position.timestamp // 1000
-    )
+    transaction = Transaction(position.source, position.journal, position.offset, position.server_id, position.timestamp // 1000)
     transaction.end, transaction.incarnation = position.offset, position.incarnation
     transaction.gtid_base = position.gtid_set if position.gtid else None
     transaction.xa = transaction.xa_end = position.xa

@@ -84,9 +84,7 @@ class Assembly:
         self.timestamp = 0
         self.reset(Position(), "", None, None, None)
 
-    def reset(
-        self, position: Position, source: str, executed: Any, tape: Tape | None, continuity: Continuity | None
-    ) -> None:
+    def reset(self, position: Position, source: str, executed: Any, tape: Tape | None, continuity: Continuity | None) -> None:
         """Nothing is open, and nothing waits; see ``BinlogDecoder.reset``."""
         self._source = source
         self._continuity = continuity
@@ -276,8 +274,9 @@ class Assembly:
         if found is None:
             raise DecodeError(
                 f"ROLLBACK TO {savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} has set",
-                event_type=QUERY, remedy="Nothing was skipped. Please report this with the log.",
-            )  # fmt: skip
+                event_type=QUERY,
+                remedy="Nothing was skipped. Please report this with the log.",
+            )
         ordinal, row, part = found
         if self.taken_back is not None:
             self.taken_back[:] = [one for one in self.taken_back if one[0] < ordinal]
@@ -288,10 +287,7 @@ class Assembly:
         if self.state == _RELEASED or txn.row_count == row:
             return 0
         if row < self.skip <= txn.row_count or (self.undone is None and part != self.part):
-            raise SourceError(
-                f"{txn!r} takes back rows that are delivered already",
-                remedy=GO_ON_AFTER,
-            )
+            raise SourceError(f"{txn!r} takes back rows that are delivered already", remedy=GO_ON_AFTER)
         if self.undone is None:
             self._leave_out_rows(ordinal, row)
         count = txn.row_count - row

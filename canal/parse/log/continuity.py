@@ -70,9 +70,7 @@ class Continuity:
     goes over to a log of the new ones all the same.
     """
 
-    def __init__(
-        self, start: Position, source: str, *, by_offset: bool, ask: Callable[[str], str | None] | None = None
-    ) -> None:
+    def __init__(self, start: Position, source: str, *, by_offset: bool, ask: Callable[[str], str | None] | None = None) -> None:
         self.by_offset = by_offset
         self._start = start
         self._source = source
@@ -201,8 +199,10 @@ class Continuity:
         start = self._start
         return PositionLostError(
             f"{start} is the position of an event of {_when(f'{start.timestamp // 1000}-{start.server_id}')}, and {found}",
-            reason=LostReason.OTHER_SERVER, position=start, remedy=_RESET_REMEDY,
-        )  # fmt: skip
+            reason=LostReason.OTHER_SERVER,
+            position=start,
+            remedy=_RESET_REMEDY,
+        )
 
     def list(self, listed: GtidSet, executed: GtidSet, last: tuple[int, int, int] | None = None) -> GtidSet:
         """The GTIDs in all former logs, by the head of the present one, and those that are done; gives what is done.

@@ -91,14 +91,19 @@ _BEGIN_ALONE, _ENTER_XA, _UNDECIDE = int(Move.BEGIN_ALONE), int(Move.ENTER_XA), 
 _IGNORED = frozenset(
     (
         kinds.STOP,
-        kinds.INTVAR, kinds.RAND, kinds.USER_VAR,  # context of a statement that follows
-        kinds.APPEND_BLOCK, kinds.DELETE_FILE, kinds.BEGIN_LOAD_QUERY,  # the file of a LOAD DATA statement that follows
+        kinds.INTVAR,
+        kinds.RAND,
+        kinds.USER_VAR,  # context of a statement that follows
+        kinds.APPEND_BLOCK,
+        kinds.DELETE_FILE,
+        kinds.BEGIN_LOAD_QUERY,  # the file of a LOAD DATA statement that follows
         kinds.IGNORABLE,
-        kinds.TRANSACTION_CONTEXT, kinds.VIEW_CHANGE,  # of group replication
+        kinds.TRANSACTION_CONTEXT,
+        kinds.VIEW_CHANGE,  # of group replication
         kinds.BINLOG_CHECKPOINT,
         kinds.START_ENCRYPTION,  # the server decrypts before it sends; files refuse it earlier
     )
-)  # fmt: skip
+)
 
 
 class BinlogDecoder:
@@ -149,7 +154,12 @@ class BinlogDecoder:
         self.reset(Position(), "mysql", "", None)
 
     def reset(
-        self, position: Position, flavor: str, source: str, executed: Any, digests: bool = False,
+        self,
+        position: Position,
+        flavor: str,
+        source: str,
+        executed: Any,
+        digests: bool = False,
         continuity: Continuity | None = None,
     ) -> None:
         """Forget everything about the stream: the next event is the first of a new dump from ``position``.
@@ -194,9 +204,13 @@ class BinlogDecoder:
             with contextlib.suppress(PositionLostError):  # reading it again says more
                 found = self._look_ahead(prepared.journal, prepared.offset)
         again = BinlogDecoder(
-            *self._parts, deliver, assembly.piece_bytes, assembly.piece_entries, inflated_bytes=self._inflated_bytes,
+            *self._parts,
+            deliver,
+            assembly.piece_bytes,
+            assembly.piece_entries,
+            inflated_bytes=self._inflated_bytes,
             look_ahead=lambda journal, offset: found,
-        )  # fmt: skip
+        )
         again.destination = self.destination
         again.reset(Position(row=assembly.skip), self.flavor, self._source, None)
         again.assembly.is_replay = True
@@ -291,10 +305,7 @@ class BinlogDecoder:
             raise TruncatedError(f"an event of {size} bytes has no room for its header")
         kind = p[layout.TYPE]
         if wire.u32(p, layout.SIZE) != size:
-            raise DecodeError(
-                f"an event of {size} bytes says it has {wire.u32(p, layout.SIZE)}", event_type=kind,
-                remedy=DAMAGED,
-            )  # fmt: skip
+            raise DecodeError(f"an event of {size} bytes says it has {wire.u32(p, layout.SIZE)}", event_type=kind, remedy=DAMAGED)
         self.event_count += 1
         self.byte_count += size
         if kind == kinds.FORMAT_DESCRIPTION:
@@ -312,8 +323,12 @@ class BinlogDecoder:
         start = self.offset
         if log_pos == 0 or wire.u16(p, layout.FLAGS) & kinds.ARTIFICIAL_F:
             if not (
-                kind == kinds.ROTATE or kind == kinds.FORMAT_DESCRIPTION or kind == kinds.HEARTBEAT
-                or kind == kinds.PREVIOUS_GTIDS or kind == kinds.HEARTBEAT_V2 or kind == kinds.MARIADB_GTID_LIST
+                kind == kinds.ROTATE
+                or kind == kinds.FORMAT_DESCRIPTION
+                or kind == kinds.HEARTBEAT
+                or kind == kinds.PREVIOUS_GTIDS
+                or kind == kinds.HEARTBEAT_V2
+                or kind == kinds.MARIADB_GTID_LIST
                 or kind == kinds.START_ENCRYPTION
             ):
                 self.offset = start + size  # MariaDB 11.4 and later: no positions inside a transaction
@@ -327,16 +342,20 @@ class BinlogDecoder:
                 if (expected & _LOW) > log_pos and hole >= _HALF:
                     raise DecodeError(
                         f"{event_name(kind)} of {size} bytes that begins at {start} or later says it ends at {log_pos}",
-                        event_type=kind, remedy=DAMAGED,
-                    )  # fmt: skip
+                        event_type=kind,
+                        remedy=DAMAGED,
+                    )
                 if hole and self._strict and kind != kinds.FORMAT_DESCRIPTION:
                     raise DecodeError(
                         f"{hole} bytes are missing before the {event_name(kind)} that ends at {log_pos}",
-                        event_type=kind, remedy=DAMAGED,
-                    )  # fmt: skip
+                        event_type=kind,
+                        remedy=DAMAGED,
+                    )
                 expected += hole
-                if self._floor and self.journal == self._floor_journal and not (
-                    kind == kinds.FORMAT_DESCRIPTION or kind == kinds.PREVIOUS_GTIDS or kind == kinds.MARIADB_GTID_LIST
+                if (
+                    self._floor
+                    and self.journal == self._floor_journal
+                    and not (kind == kinds.FORMAT_DESCRIPTION or kind == kinds.PREVIOUS_GTIDS or kind == kinds.MARIADB_GTID_LIST)
                 ):
                     while expected - size < self._floor:
                         expected += _WRAP
@@ -431,7 +450,8 @@ class BinlogDecoder:
             self.xa.prepare(self, data, end, start)
         elif kind == kinds.PARTIAL_ROW_DATA:  # whatever its flags say
             raise UnsupportedError(
-                f"{event_name(kind)}, a piece of a rows event that the source has cut, is not supported", event_type=kind,
+                f"{event_name(kind)}, a piece of a rows event that the source has cut, is not supported",
+                event_type=kind,
                 remedy="Nothing was skipped. MariaDB 12.3 cuts what is larger than binlog_row_event_fragment_threshold: raise "
                 f"that, or change fewer or smaller rows with one statement. {GO_ON_AFTER}",
             )
@@ -439,9 +459,10 @@ class BinlogDecoder:
             return
         else:
             raise UnsupportedError(
-                f"{event_name(kind)} is not supported", event_type=kind,
+                f"{event_name(kind)} is not supported",
+                event_type=kind,
                 remedy=f"Nothing was skipped. docs/guarantees.md lists what is not supported yet. {GO_ON_AFTER}",
-            )  # fmt: skip
+            )
 
     # -- journals -------------------------------------------------------------------------------------------------
 
@@ -515,9 +536,7 @@ class BinlogDecoder:
 
     def _adopt_executed(self, executed: Any) -> None:
         if self.assembly.state != _BETWEEN:
-            raise DecodeError(
-                "a list of the GTIDs before it stands inside a transaction", remedy=DAMAGED
-            )
+            raise DecodeError("a list of the GTIDs before it stands inside a transaction", remedy=DAMAGED)
         self.assembly.run.adopt(executed)
 
     # -- transactions ---------------------------------------------------------------------------------------------
@@ -525,9 +544,10 @@ class BinlogDecoder:
     def _check_flavor(self, kind: int, flavor: str) -> None:
         if self.flavor != flavor:
             raise DecodeError(
-                f"{event_name(kind)} in a log of {self.flavor}", event_type=kind,
+                f"{event_name(kind)} in a log of {self.flavor}",
+                event_type=kind,
                 remedy="The log is damaged here, or joined from those of two servers.",
-            )  # fmt: skip
+            )
 
     def _gtid(self, p: bytes, end: int, start: int) -> None:
         if end < layout.GTID_CLOCK:
@@ -540,10 +560,7 @@ class BinlogDecoder:
             self._sid_text = self._gtid_sources[sid]
             self._sid = sid
         if not 0 < wire.u64(p, layout.GTID_NUMBER) <= _MAX_GTID:
-            raise DecodeError(
-                f"a GTID has the number {wire.u64(p, layout.GTID_NUMBER)}", event_type=kinds.GTID,
-                remedy=DAMAGED,
-            )  # fmt: skip
+            raise DecodeError(f"a GTID has the number {wire.u64(p, layout.GTID_NUMBER)}", event_type=kinds.GTID, remedy=DAMAGED)
         self.assembly.begin_group(start, self._sid_text, wire.u64(p, layout.GTID_NUMBER))
         self.assembly.may_undo = p[layout.GTID_FLAGS] & kinds.FL_MAY_HAVE_STATEMENTS != 0
         if end >= layout.GTID_CLOCK_END and p[layout.GTID_CLOCK] == 2:  # of a logical clock
@@ -641,19 +658,15 @@ class BinlogDecoder:
                     self._close_statement()
                 return
             raise MissingTableMapError(
-                f"{event_name(kind)} names table id {table_id}, which no table map has announced", event_type=kind,
-                remedy=INSIDE,
-            )  # fmt: skip
+                f"{event_name(kind)} names table id {table_id}, which no table map has announced", event_type=kind, remedy=INSIDE
+            )
         assembly = self.assembly
         txn = assembly.txn
         if txn is None and self._bare:
             txn = self.open(p, size, start)
             assembly.move(_BEGIN_ALONE)
         if txn is None:
-            raise DecodeError(
-                f"{event_name(kind)} at offset {start} outside of a transaction", event_type=kind,
-                remedy=INSIDE,
-            )  # fmt: skip
+            raise DecodeError(f"{event_name(kind)} at offset {start} outside of a transaction", event_type=kind, remedy=INSIDE)
         count = self._measure(table, p, body, end, kind, change, start)
         if assembly.tape is not None:
             assembly.tape.add_rows(table, wire.piece(p, 0, size), body, end, change, self.flavor, txn)
@@ -663,8 +676,12 @@ class BinlogDecoder:
             entry = new_entry(
                 _ROWDATA,
                 _INSERT if change == 0 else _DELETE if change == 2 else _UPDATE,
-                txn, wire.piece(p, 0, size), start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER),
-            )  # fmt: skip
+                txn,
+                wire.piece(p, 0, size),
+                start,
+                wire.u32(p, layout.TIME),
+                wire.u32(p, layout.SERVER),
+            )
             entry.table = table
             entry.body = body
             entry.body_end = end

@@ -59,9 +59,17 @@ INSIDE = "The position lies inside a transaction: start from the beginning of on
 
 #: Lengths of the fixed parts of bodies, which all releases agree on.
 _FIXED_PARTS = {
-    QUERY: 13, ROTATE: 8, TABLE_MAP: 8, WRITE_ROWS_V1: 8, UPDATE_ROWS_V1: 8, DELETE_ROWS_V1: 8, WRITE_ROWS: 10,
-    UPDATE_ROWS: 10, DELETE_ROWS: 10, MARIADB_GTID: 19,
-}  # fmt: skip
+    QUERY: 13,
+    ROTATE: 8,
+    TABLE_MAP: 8,
+    WRITE_ROWS_V1: 8,
+    UPDATE_ROWS_V1: 8,
+    DELETE_ROWS_V1: 8,
+    WRITE_ROWS: 10,
+    UPDATE_ROWS: 10,
+    DELETE_ROWS: 10,
+    MARIADB_GTID: 19,
+}
 
 
 @attrs.frozen
@@ -79,9 +87,10 @@ class Format:
             found = self.post_header_length(kind)
             if found not in (0, length):
                 raise UnsupportedError(
-                    f"{event_name(kind)} with a fixed part of {found} bytes, not {length}", event_type=FORMAT_DESCRIPTION,
+                    f"{event_name(kind)} with a fixed part of {found} bytes, not {length}",
+                    event_type=FORMAT_DESCRIPTION,
                     remedy="An unreleased or patched server wrote this.",
-                )  # fmt: skip
+                )
 
     def post_header_length(self, kind: int) -> int:
         """Length of the fixed part of an event type's body, 0 when the server does not know the type."""
@@ -104,9 +113,10 @@ def parse_format(data: bytes) -> Format:
         )
     if data[layout.FORMAT_HEADER] != layout.HEADER:
         raise UnsupportedError(
-            f"event headers of {data[layout.FORMAT_HEADER]} bytes", event_type=FORMAT_DESCRIPTION,
+            f"event headers of {data[layout.FORMAT_HEADER]} bytes",
+            event_type=FORMAT_DESCRIPTION,
             remedy="A patched server wrote this.",
-        )  # fmt: skip
+        )
     server_version = data[layout.FORMAT_SERVER : layout.FORMAT_CREATED].split(b"\0")[0].decode("ascii", "replace")
     lengths, checksum = data[layout.FORMAT_SIZES :], False
     release = Release.parse(server_version)
@@ -121,8 +131,9 @@ def parse_format(data: bytes) -> Format:
     if len(lengths) < DELETE_ROWS_V1 or not release.has("row_events"):
         raise UnsupportedError(
             f"a log that was written by version {server_version}, before rows had the form they have now",
-            event_type=FORMAT_DESCRIPTION, remedy="Rows are decoded from the first release of MySQL 5.1 on.",
-        )  # fmt: skip
+            event_type=FORMAT_DESCRIPTION,
+            remedy="Rows are decoded from the first release of MySQL 5.1 on.",
+        )
     created = int.from_bytes(data[layout.FORMAT_CREATED : layout.FORMAT_HEADER], "little")
     return Format(server_version, created, checksum, lengths, knows_checksums)
 
@@ -163,8 +174,9 @@ def checksum_error(data: bytes) -> ChecksumError:
     told = int.from_bytes(data[-layout.CHECKSUM :], "little")
     return ChecksumError(
         f"{event_name(data[layout.TYPE])} has CRC32 {told:08x}, its bytes have {zlib.crc32(data[: -layout.CHECKSUM]):08x}",
-        event_type=data[layout.TYPE], remedy=DAMAGED,
-    )  # fmt: skip
+        event_type=data[layout.TYPE],
+        remedy=DAMAGED,
+    )
 
 
 def uuid_text(sid: bytes) -> str:
@@ -361,9 +373,10 @@ def _length(head: bytes, limit: int) -> int:
 
 def _too_large(size: int, kind: int, limit: int) -> UnsupportedError:
     return UnsupportedError(
-        f"an event of {size} bytes in a compressed one ({event_name(kind)}), which may hold {limit}", event_type=kind,
+        f"an event of {size} bytes in a compressed one ({event_name(kind)}), which may hold {limit}",
+        event_type=kind,
         remedy=f"If the server has rows or statements of that size, set store_bytes to {size} or more; see docs/limits.md.",
-    )  # fmt: skip
+    )
 
 
 def _inflate_mariadb(data: bytes, at: int, end: int, kind: int, limit: int) -> bytes:
@@ -436,14 +449,27 @@ Q_HRNOW, Q_XID, Q_CHARACTER_SET_COLLATIONS = 128, 129, 131  # of the last one a 
 
 #: Length of each status variable that has a fixed one; those that start with their length are in _COUNTED.
 _FIXED = {
-    Q_FLAGS2: 4, Q_SQL_MODE: 8, Q_AUTO_INCREMENT: 4, Q_CHARSET: 6, Q_LC_TIME_NAMES: 2, Q_CHARSET_DATABASE: 2,
-    Q_TABLE_MAP_FOR_UPDATE: 8, Q_MASTER_DATA_WRITTEN: 4, Q_MICROSECONDS: 3, Q_HRNOW: 3, Q_XID: 8,
-}  # fmt: skip
+    Q_FLAGS2: 4,
+    Q_SQL_MODE: 8,
+    Q_AUTO_INCREMENT: 4,
+    Q_CHARSET: 6,
+    Q_LC_TIME_NAMES: 2,
+    Q_CHARSET_DATABASE: 2,
+    Q_TABLE_MAP_FOR_UPDATE: 8,
+    Q_MASTER_DATA_WRITTEN: 4,
+    Q_MICROSECONDS: 3,
+    Q_HRNOW: 3,
+    Q_XID: 8,
+}
 _COUNTED = {Q_CATALOG, Q_TIME_ZONE, Q_CATALOG_NZ}
 #: Of those that only statements with a DDL have.
 _FIXED_OF_DDL = {
-    Q_EXPLICIT_DEFAULTS: 1, Q_DDL_LOGGED_WITH_XID: 8, Q_DEFAULT_COLLATION: 2, Q_REQUIRE_PRIMARY_KEY: 1, Q_TABLE_ENCRYPTION: 1,
-}  # fmt: skip
+    Q_EXPLICIT_DEFAULTS: 1,
+    Q_DDL_LOGGED_WITH_XID: 8,
+    Q_DEFAULT_COLLATION: 2,
+    Q_REQUIRE_PRIMARY_KEY: 1,
+    Q_TABLE_ENCRYPTION: 1,
+}
 
 
 @lru_cache(maxsize=256)

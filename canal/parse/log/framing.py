@@ -189,9 +189,7 @@ class PacketFramer(Framer):
     knows what its number means for it) or by packets out of order. What comes later is not looked at.
     """
 
-    def __init__(
-        self, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES, sequence: int = 1
-    ) -> None:
+    def __init__(self, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES, sequence: int = 1) -> None:
         Framer.__init__(self, buffer_bytes, max_event_bytes)
         self._sequence = sequence
         self._parts: list[bytes] = []
@@ -297,15 +295,11 @@ class PacketFramer(Framer):
     def _out_of_order(self, found: int, is_error: bool) -> None:
         # A MariaDB that shuts down numbers its error packet 0.
         if not is_error:
-            self.error = DecodeError(
-                f"packet number {found} came where {self._sequence} was due",
-                remedy=_DAMAGED,
-            )
+            self.error = DecodeError(f"packet number {found} came where {self._sequence} was due", remedy=_DAMAGED)
 
     def _too_large(self) -> None:
         self.error = DecodeError(
-            f"an event is larger than {self._max_event} bytes",
-            remedy="The stream is damaged: no server writes such an event.",
+            f"an event is larger than {self._max_event} bytes", remedy="The stream is damaged: no server writes such an event."
         )
 
 
@@ -341,8 +335,10 @@ class FileFramer(Framer):
             kind = p[at + layout.TYPE]
             self.has_format |= kind == kinds.FORMAT_DESCRIPTION
             if (
-                kind == kinds.ROTATE and p[at + layout.FLAGS] & (kinds.ARTIFICIAL_F | kinds.RELAY_LOG_F)
-                or kind == kinds.FORMAT_DESCRIPTION and p[at + layout.FLAGS] & kinds.RELAY_LOG_F
+                kind == kinds.ROTATE
+                and p[at + layout.FLAGS] & (kinds.ARTIFICIAL_F | kinds.RELAY_LOG_F)
+                or kind == kinds.FORMAT_DESCRIPTION
+                and p[at + layout.FLAGS] & kinds.RELAY_LOG_F
             ):
                 self._relay_log()
                 break
@@ -356,8 +352,7 @@ class FileFramer(Framer):
 
     def _bad_length(self, length: int, offset: int) -> None:
         self.error = DecodeError(
-            f"an event at offset {offset} says that it has {length} bytes",
-            remedy="The file is damaged or is no binlog.",
+            f"an event at offset {offset} says that it has {length} bytes", remedy="The file is damaged or is no binlog."
         )
 
     def _relay_log(self) -> None:

@@ -103,4 +103,3 @@ def _nowhere(body: bytes, release: Release) -> TableMap:
 
 def _nothing(*values: Any) -> None:
     pass
-

@@ -38,15 +38,7 @@ from canal.binlog.event_types import (
     XID,
     event_name,
 )
-from canal.errors import (
-    LOG_DAMAGED,
-    ConnectionLostError,
-    DecodeError,
-    LostReason,
-    PositionLostError,
-    SourceError,
-    TruncatedError,
-)
+from canal.errors import LOG_DAMAGED, ConnectionLostError, DecodeError, LostReason, PositionLostError, SourceError, TruncatedError
 from canal.gtid import MAX_NUMBER, GtidSet, MariadbGtidSet, MysqlGtidSet
 from canal.parse.log.events import (
     CRC_RESIDUE,
@@ -70,9 +62,12 @@ _ENDS = frozenset((XID, XA_PREPARE, TRANSACTION_PAYLOAD))
 _POSITIONLESS = frozenset((FORMAT_DESCRIPTION, PREVIOUS_GTIDS, MARIADB_GTID_LIST))
 #: Bytes that an event has at least, where more than its header is looked at.
 _LEAST = {
-    QUERY: layout.QUERY_STATUS, ROTATE: layout.ROTATE_NAME, GTID: layout.GTID_CLOCK,
-    MARIADB_GTID: layout.MARIADB_GTID_REST, MARIADB_GTID_LIST: layout.GTID_LIST,
-}  # fmt: skip
+    QUERY: layout.QUERY_STATUS,
+    ROTATE: layout.ROTATE_NAME,
+    GTID: layout.GTID_CLOCK,
+    MARIADB_GTID: layout.MARIADB_GTID_REST,
+    MARIADB_GTID_LIST: layout.GTID_LIST,
+}
 
 
 def transaction_start(connection: Any, position: Position) -> int:
@@ -111,9 +106,7 @@ def _is_end(connection: Any, position: Position) -> bool:
     return bool((end.journal, end.offset) == (position.journal, position.offset))
 
 
-def first_to_scan(
-    names: Sequence[str], begin: Callable[[str], int | None], target: int, source: str, position: Position
-) -> int:
+def first_to_scan(names: Sequence[str], begin: Callable[[str], int | None], target: int, source: str, position: Position) -> int:
     """Which log holds the first transaction at or after ``target`` (seconds), or is the one before it.
 
     It is the one before the first that begins then or later. Clocks go back, so each log before that is asked for its
@@ -323,8 +316,5 @@ class TransactionScan:
     def _position(self, offset: int) -> Position:
         executed = self._executed_now()
         return Position(
-            journal=self._journal,
-            offset=offset,
-            gtid=str(executed) if executed is not None else "",
-            timestamp=self._time * 1000,
+            journal=self._journal, offset=offset, gtid=str(executed) if executed is not None else "", timestamp=self._time * 1000
         )

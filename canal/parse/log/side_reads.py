@@ -44,9 +44,7 @@ class SideRead:
             check_format(event, self._format)
         elif self._format is None:
             if kind != ROTATE:
-                raise DecodeError(
-                    f"{event_name(kind)} before the FORMAT_DESCRIPTION of its log", event_type=kind, remedy=DAMAGED
-                )
+                raise DecodeError(f"{event_name(kind)} before the FORMAT_DESCRIPTION of its log", event_type=kind, remedy=DAMAGED)
         elif self._format.checksum and (size < layout.HEADER + layout.CHECKSUM or zlib.crc32(event) != CRC_RESIDUE):
             raise checksum_error(event)
         if kind not in HEARTBEATS:
@@ -63,8 +61,9 @@ class SideRead:
             if self._offset & 0xFFFFFFFF != end:
                 raise DecodeError(
                     f"{event_name(kind)} of {len(event)} bytes says that it ends at {end}, not at {self._offset}",
-                    event_type=kind, remedy=DAMAGED,
-                )  # fmt: skip
+                    event_type=kind,
+                    remedy=DAMAGED,
+                )
 
     def _enter(self, event: bytes) -> None:
         """The ROTATE that a server sends before a log; before the FORMAT_DESCRIPTION nothing tells whether it has a CRC32."""

@@ -49,9 +49,7 @@ class Statements:
         self._changed = changed
         self._xa = xa
 
-    def take(
-        self, decoder: LogContext, data: bytes, end: int, start: int, schema_start: int, schema_end: int
-    ) -> None:
+    def take(self, decoder: LogContext, data: bytes, end: int, start: int, schema_start: int, schema_end: int) -> None:
         """A QUERY event; its default schema is between these indexes, and its text between that and ``end``."""
         assembly = decoder.assembly
         codec, sql_mode = query_context(data[layout.QUERY_STATUS : schema_start])
@@ -100,9 +98,14 @@ class Statements:
         txn.thread_id = wire.u32(data, layout.QUERY_THREAD)
         txn.has_rows = True
         entry = Entry(
-            _ROWDATA, EventType[statement.event_type], txn, data, start, wire.u32(data, layout.TIME),
+            _ROWDATA,
+            EventType[statement.event_type],
+            txn,
+            data,
+            start,
+            wire.u32(data, layout.TIME),
             wire.u32(data, layout.SERVER),
-        )  # fmt: skip
+        )
         entry.sql = sql
         entry.size += sys.getsizeof(sql)
         entry.statement = statement
@@ -141,9 +144,10 @@ def rollback(decoder: LogContext, data: bytes, start: int, statement: Statement)
         if count:
             if not decoder.release.has("savepoints_logged"):
                 raise UnsupportedError(
-                    f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes", event_type=QUERY,
+                    f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes",
+                    event_type=QUERY,
                     remedy=f"Nothing was skipped. {GO_ON_AFTER}",
-                )  # fmt: skip
+                )
             log.info("[%s] %r takes back %d of its rows", decoder.destination, txn, count)
     if not is_partial:
         decoder.finish(data, len(data), start)

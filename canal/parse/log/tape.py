@@ -46,9 +46,7 @@ class Tape:
         txn.tape = self._bytes
         txn.tape_start = txn.tape_end = len(self._bytes)
 
-    def add_rows(
-        self, table: TableMap, data: bytes, body: int, end: int, change: int, flavor: str, txn: Transaction
-    ) -> None:
+    def add_rows(self, table: TableMap, data: bytes, body: int, end: int, change: int, flavor: str, txn: Transaction) -> None:
         """A rows event of the transaction."""
         if self._has_ddl:  # CREATE TABLE … SELECT, of which a replica may make two transactions
             self.close(txn)

@@ -65,9 +65,10 @@ class XaTransactions:
             return
         if not statement.xid:
             raise DecodeError(
-                "the identifier of an XA transaction does not read as one", event_type=QUERY,
+                "the identifier of an XA transaction does not read as one",
+                event_type=QUERY,
                 remedy="Nothing was skipped. Please report this with the log.",
-            )  # fmt: skip
+            )
         if assembly.txn is not None:
             # Not prepared: MySQL's ROLLBACK of statements.
             if verb == Verb.XA_ROLLBACK and assembly.state in (State.XA, State.RELEASED):
@@ -89,8 +90,11 @@ class XaTransactions:
             except (PositionLostError, UnsupportedError) as error:
                 log.warning(
                     "[%s] XA transaction %s is rolled back, and it cannot be read again whether a statement of it changed a "
-                    "table without transactions: %s", decoder.destination, statement.xid, error,
-                )  # fmt: skip
+                    "table without transactions: %s",
+                    decoder.destination,
+                    statement.xid,
+                    error,
+                )
         self._finish(decoder, txn, data, start, "XA COMMIT" if verb == Verb.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
 
     def prepare(self, decoder: LogContext, data: bytes, end: int, start: int) -> None:
@@ -121,9 +125,15 @@ class XaTransactions:
             self._finish(decoder, txn, data, start, "XA PREPARE", xid, held)
 
     def _finish(
-        self, decoder: LogContext, txn: Transaction, data: bytes, start: int, what: str, xid: str,
+        self,
+        decoder: LogContext,
+        txn: Transaction,
+        data: bytes,
+        start: int,
+        what: str,
+        xid: str,
         held: tuple[list[Entry], int, int] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """End the open transaction, with canal's marks; ``held`` are the rows that wait for a later one (None: no more)."""
         assembly = decoder.assembly
         self._forget(assembly, xid)
@@ -152,14 +162,14 @@ class XaTransactions:
             logging.INFO if self._has_told else logging.WARNING,
             "[%s] more than %d XA transactions are prepared: the position of %s is not kept any more, its rows are searched "
             "for if it is committed. XA RECOVER on the source tells which are prepared",
-            decoder.destination, _MOST_PREPARED, assembly.prepared[0].xid,
-        )  # fmt: skip
+            decoder.destination,
+            _MOST_PREPARED,
+            assembly.prepared[0].xid,
+        )
         self._has_told = True
         assembly.prepared = assembly.prepared[1:]
 
-    def _deliver(
-        self, decoder: LogContext, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool
-    ) -> None:
+    def _deliver(self, decoder: LogContext, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool) -> None:
         """Give out the rows and statements of a prepared transaction as part of the open one, which decides about it.
 
         If it is rolled back, its statements are given out alone: they may have changed tables without transactions.
@@ -172,9 +182,7 @@ class XaTransactions:
         if is_committed:
             txn.row_count = held[1]
 
-    def _read_log(
-        self, decoder: LogContext, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool
-    ) -> None:
+    def _read_log(self, decoder: LogContext, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool) -> None:
         """As ``_deliver``, from the log."""
         assembly = decoder.assembly
         # Rows of one that is committed in one phase keep their offsets.
@@ -183,8 +191,9 @@ class XaTransactions:
         if self._read_again is None:
             raise UnsupportedError(
                 f"the rows of XA transaction {prepared.xid} lie before the start, and this source cannot be read again there",
-                event_type=QUERY, remedy="Start before its XA PREPARE.",
-            )  # fmt: skip
+                event_type=QUERY,
+                remedy="Start before its XA PREPARE.",
+            )
         log.info("[%s] reading XA transaction %s again", decoder.destination, prepared.xid)
         again = decoder.replay(prepared, lambda entries: _adopt(assembly, txn, entries, offset, rows=is_committed))
         try:

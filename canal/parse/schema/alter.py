@@ -102,12 +102,15 @@ def _with_unlogged(
     unlogged: set[str] = set()
     while True:
         found = {
-            column.name.lower() for column in columns
-            if column.virtual and (
-                bool(defined[column.name.lower()] & (sources | unlogged)) if column.name.lower() in defined
+            column.name.lower()
+            for column in columns
+            if column.virtual
+            and (
+                bool(defined[column.name.lower()] & (sources | unlogged))
+                if column.name.lower() in defined
                 else is_new or not column.logged
             )
-        }  # fmt: skip
+        }
         if found == unlogged:
             return [attrs.evolve(one, logged=False) if one.name.lower() in unlogged else one for one in columns]
         unlogged = found
@@ -138,9 +141,7 @@ class _Made:
         return not self.is_new and (self.old or self.name) == column.name.lower()
 
 
-def _columns(
-    state: TableState, change: Alteration, dialect: Dialect, charset: str | None, convert: str | None
-) -> list[_Made]:
+def _columns(state: TableState, change: Alteration, dialect: Dialect, charset: str | None, convert: str | None) -> list[_Made]:
     """The columns in their new order: those that stay, each with what replaces it; then each clause adds or moves one."""
     known = {column.name.lower() for column in state.shown}
     placed = change.placed
@@ -246,9 +247,14 @@ def _converted(column: ColumnSchema, charset: str | None, dialect: Dialect) -> C
         labels = _relabelled(labels, str(column.charset), charset, dialect)
         text = type_text(ColumnType(base, labels=labels), dialect, charset)
     made = column_from_text(
-        column.name, text, charset=None if charset == "binary" else charset, nullable=column.nullable, key=column.key,
-        visible=column.visible, virtual=column.virtual,
-    )  # fmt: skip
+        column.name,
+        text,
+        charset=None if charset == "binary" else charset,
+        nullable=column.nullable,
+        key=column.key,
+        visible=column.visible,
+        virtual=column.virtual,
+    )
     return attrs.evolve(made, labels=labels)
 
 
@@ -386,7 +392,11 @@ def _rehashed(
 
 
 def _kept_part(
-    part: tuple[str, int | None], state: TableState, change: Alteration, dialect: Dialect, columns: list[ColumnSchema],
+    part: tuple[str, int | None],
+    state: TableState,
+    change: Alteration,
+    dialect: Dialect,
+    columns: list[ColumnSchema],
     made: list[_Made],
 ) -> tuple[str, int | None] | None:
     """A part of a key that stays, None where its column is gone."""
@@ -456,9 +466,7 @@ def copied(state: TableState, schema: str, table: str, dialect: Dialect) -> Tabl
     return altered(named, Alteration(remakes=True, copies=True), dialect, None)
 
 
-def created(
-    schema: str, table: str, body: Body, dialect: Dialect, charset: str | None, options: Options
-) -> TableState:
+def created(schema: str, table: str, body: Body, dialect: Dialect, charset: str | None, options: Options) -> TableState:
     """The table that a CREATE TABLE with these brackets makes: an empty one with everything added."""
     change = Alteration(placed=[Placed(column.name, column) for column in body.columns], body=body)
     change.versioned = options.versioned or body.versioned

@@ -111,9 +111,14 @@ class _AlterReader:
         scan = self.scan
         key = scan.peek()[2]
         handler = {
-            "ADD": self._add, "DROP": self._drop, "MODIFY": self._modify, "CHANGE": self._change,
-            "ALTER": self._alter, "RENAME": self._rename, "CONVERT": self._convert,
-        }.get(key)  # fmt: skip
+            "ADD": self._add,
+            "DROP": self._drop,
+            "MODIFY": self._modify,
+            "CHANGE": self._change,
+            "ALTER": self._alter,
+            "RENAME": self._rename,
+            "CONVERT": self._convert,
+        }.get(key)
         if handler is not None:
             scan.take()
             handler()

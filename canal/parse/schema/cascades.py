@@ -40,9 +40,7 @@ class ForeignKey:
         return " and ".join(f"ON {event} {rule}" for event, rule in rules if rule) + f" from {'.'.join(self.parent)}"
 
 
-def keys_in(
-    sql: str, schema: str = "", *, sql_mode: int = 0, flavor: str = "", most: int = MAX_TOKENS
-) -> list[ForeignKey]:
+def keys_in(sql: str, schema: str = "", *, sql_mode: int = 0, flavor: str = "", most: int = MAX_TOKENS) -> list[ForeignKey]:
     """The cascading foreign keys that the CREATE TABLE and ALTER TABLE statements of a text add, of ``most`` tokens."""
     if "references" not in sql.lower():
         return []

@@ -108,9 +108,19 @@ def _create_table(scan: Scanner, schema: str, modifiers: frozenset[str]) -> Stat
     temporary = "TEMPORARY" in modifiers
     event_type = "QUERY" if temporary else "CREATE"
     return Statement(
-        "ddl", event_type, (table,), schema, (event_type,), temporary=temporary, conditional=conditional,
-        replaces="REPLACE" in modifiers, like=like, selects=selects, starts_transaction=starts, doubtful=scan.broken,
-    )  # fmt: skip
+        "ddl",
+        event_type,
+        (table,),
+        schema,
+        (event_type,),
+        temporary=temporary,
+        conditional=conditional,
+        replaces="REPLACE" in modifiers,
+        like=like,
+        selects=selects,
+        starts_transaction=starts,
+        doubtful=scan.broken,
+    )
 
 
 def _definition(scan: Scanner, schema: str) -> tuple[Table | None, bool, bool]:
@@ -157,9 +167,8 @@ def _database(scan: Scanner, schema: str, replaces: bool = False, unnamed: bool 
         name = scan.take()[1]
     _skip_statement(scan)
     return Statement(
-        "ddl", "QUERY", (), schema, ("QUERY",), schema_wide=True, database=name, conditional=conditional,
-        replaces=replaces,
-    )  # fmt: skip
+        "ddl", "QUERY", (), schema, ("QUERY",), schema_wide=True, database=name, conditional=conditional, replaces=replaces
+    )
 
 
 def is_database_option(scan: Scanner) -> bool:
@@ -184,9 +193,15 @@ def _drop(scan: Scanner, schema: str) -> Statement:
         effect = "QUERY" if temporary else "ERASE"
         _skip_statement(scan)
         return Statement(
-            "ddl", effect if tables else "QUERY", unique(tables), schema, (effect,), conditional=conditional,
-            temporary=temporary, doubtful=doubtful,
-        )  # fmt: skip
+            "ddl",
+            effect if tables else "QUERY",
+            unique(tables),
+            schema,
+            (effect,),
+            conditional=conditional,
+            temporary=temporary,
+            doubtful=doubtful,
+        )
     if what == "INDEX":
         return _index(scan, schema, "DINDEX")
     if what in ("DATABASE", "SCHEMA"):
@@ -241,9 +256,7 @@ def _rename(scan: Scanner, schema: str) -> Statement:
         return doubtful_statement(schema)
     doubtful = old is None or new is None or scan.broken or not scan.at_end()
     tables = unique([table for pair in pairs for table in pair])
-    return Statement(
-        "ddl", "RENAME", tables, schema, ("RENAME",), tuple(pairs), conditional=conditional, doubtful=doubtful,
-    )  # fmt: skip
+    return Statement("ddl", "RENAME", tables, schema, ("RENAME",), tuple(pairs), conditional=conditional, doubtful=doubtful)
 
 
 def _alter(scan: Scanner, schema: str) -> Statement:
@@ -275,14 +288,18 @@ def _alter_items(scan: Scanner, schema: str, table: Table, conditional: bool) ->
     # canal tells the first effect only; here it is the one that matters most, and event_types has all.
     event_type = next((e for e in ("RENAME", "ALTER") if e in effects), effects[0])
     return Statement(
-        "ddl", event_type, unique(tables), schema, tuple(effects), tuple(renames[-1:]), conditional=conditional,
+        "ddl",
+        event_type,
+        unique(tables),
+        schema,
+        tuple(effects),
+        tuple(renames[-1:]),
+        conditional=conditional,
         doubtful=scan.broken,
-    )  # fmt: skip
+    )
 
 
-def _alter_item(
-    scan: Scanner, schema: str, table: Table, tables: list[Table], renames: list[tuple[Table, Table]]
-) -> str:
+def _alter_item(scan: Scanner, schema: str, table: Table, tables: list[Table], renames: list[tuple[Table, Table]]) -> str:
     """Effect of the item that begins here ("" for none); its rest is left for the caller to skip."""
     key = scan.peek()[2]
     if key == "ADD":

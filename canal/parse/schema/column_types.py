@@ -9,28 +9,11 @@ import re
 
 import attrs
 
-from canal.parse.schema.parts import (
-    MAXDB,
-    ORACLE,
-    REAL_AS_FLOAT,
-    ColumnDefinition,
-    ColumnType,
-    Dialect,
-    NotUnderstoodError,
-)
+from canal.parse.schema.parts import MAXDB, ORACLE, REAL_AS_FLOAT, ColumnDefinition, ColumnType, Dialect, NotUnderstoodError
 from canal.parse.schema.scanner import STRING, WORD, Scanner
 from canal.parse.schema.words import expect, number, string
 from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, label_text
-from canal.schema import (
-    GEOMETRY_KINDS,
-    TEXT_TYPES,
-    TYPE_CODES,
-    UNTOLD,
-    ColumnSchema,
-    as_binary,
-    column_from_text,
-    is_sure,
-)
+from canal.schema import GEOMETRY_KINDS, TEXT_TYPES, TYPE_CODES, UNTOLD, ColumnSchema, as_binary, column_from_text, is_sure
 
 #: Schemas that stand before a type in MariaDB, and the sql_mode by which the type is read then.
 _TYPE_SCHEMAS = {"mariadb_schema": 0, "oracle_schema": ORACLE, "maxdb_schema": MAXDB}
@@ -39,15 +22,27 @@ _BLOB_SIZES = (("tiny", 0xFF), ("", 0xFFFF), ("medium", 0xFFFFFF), ("long", 0xFF
 #: As the servers spell them.
 GEOMETRIES = frozenset((*GEOMETRY_KINDS, "geomcollection"))
 _SYNONYMS = {
-    "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
-    "int4": "int", "int8": "bigint", "float4": "float", "float8": "double", "numeric": "decimal", "dec": "decimal",
-    "fixed": "decimal", "geomcollection": "geometrycollection", "character": "char", "varcharacter": "varchar",
-}  # fmt: skip
+    "integer": "int",
+    "int1": "tinyint",
+    "int2": "smallint",
+    "int3": "mediumint",
+    "middleint": "mediumint",
+    "int4": "int",
+    "int8": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "numeric": "decimal",
+    "dec": "decimal",
+    "fixed": "decimal",
+    "geomcollection": "geometrycollection",
+    "character": "char",
+    "varcharacter": "varchar",
+}
 _MARIADB_SYNONYMS = {"clob": "longtext", "raw": "varbinary", "varchar2": "varchar", "number": "decimal"}
 _MARIADB_ONLY = frozenset(("uuid", "inet4", "inet6"))
-_WITH_LENGTH = frozenset(
-    "bit year time datetime timestamp char varchar binary varbinary text blob vector".split()
-) | _INTEGERS.keys()
+_WITH_LENGTH = (
+    frozenset("bit year time datetime timestamp char varchar binary varbinary text blob vector".split()) | _INTEGERS.keys()
+)
 _WITH_SCALE = frozenset(("float", "double", "decimal"))
 #: Types that take UNSIGNED, which says nothing of a YEAR.
 SIGNED = _INTEGERS.keys() | _WITH_SCALE | {"year"}
@@ -305,8 +300,6 @@ def converted_type(text: str, old: str | None, new: str, dialect: Dialect) -> st
     return as_binary(text) if new == "binary" else text
 
 
-
-
 def resolve(column: ColumnDefinition, dialect: Dialect, default: str | None, *, forced: bool = False) -> ColumnSchema:
     """The column as the server makes it where ``default`` is the charset of columns that name none.
 
@@ -333,7 +326,5 @@ def resolve(column: ColumnDefinition, dialect: Dialect, default: str | None, *, 
         nullable = not column.row_bound
         if base == "timestamp" and nullable:
             nullable = dialect.explicit_defaults
-    made = column_from_text(
-        column.name, text, charset=charset, nullable=nullable, visible=column.visible, virtual=column.virtual
-    )
+    made = column_from_text(column.name, text, charset=charset, nullable=nullable, visible=column.visible, virtual=column.virtual)
     return attrs.evolve(made, labels=labels)

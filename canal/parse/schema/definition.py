@@ -23,16 +23,7 @@ from canal.parse.schema.parts import (
     Options,
 )
 from canal.parse.schema.scanner import END, NAME, WORD, Scanner
-from canal.parse.schema.words import (
-    column_name,
-    expect,
-    group,
-    join_choices,
-    maybe_charset,
-    name,
-    pass_references,
-    pass_value,
-)
+from canal.parse.schema.words import column_name, expect, group, join_choices, maybe_charset, name, pass_references, pass_value
 
 
 def read_column(scan: Scanner, dialect: Dialect, body: Body) -> ColumnDefinition:
@@ -73,9 +64,17 @@ class _ColumnReader:
 
     def column(self) -> ColumnDefinition:
         return ColumnDefinition(
-            self.name, self.type, self.charset, self.nullable, self.visible, self.row_bound, self.virtual, self.counts,
-            self.has_value, self.made_of,
-        )  # fmt: skip
+            self.name,
+            self.type,
+            self.charset,
+            self.nullable,
+            self.visible,
+            self.row_bound,
+            self.virtual,
+            self.counts,
+            self.has_value,
+            self.made_of,
+        )
 
     def key(self, unique: bool) -> None:
         self.keys["" if unique else PRIMARY] = None

@@ -174,8 +174,9 @@ class CatchUpHistory(MemoryHistory):
     #: What helps if the columns of a table are not known.
     ways: Final = (
         "restart the instance if its schema history reaches back to the cursor of this client, which reads over a connection of "
-        "its own and without that history", "seek() to a position after the change",
-    )  # fmt: skip
+        "its own and without that history",
+        "seek() to a position after the change",
+    )
 
 
 _APPLICATION: Final = 0x63616E6C
@@ -204,9 +205,13 @@ class FileHistory:
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, keep_days: float = 7.0, wait: float = 1.0,
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        keep_days: float = 7.0,
+        wait: float = 1.0,
         clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._directory = Path(path_of(directory, "directory of FileHistory"))
         self._keep = keep_days * 86400
         self._wait = wait
@@ -306,9 +311,7 @@ class FileHistory:
     def _last_done(self, position: Position, where: str = "", args: tuple[Any, ...] = ()) -> int | None:
         assert self._database is not None
         rows = self._database.execute(f"SELECT id, place FROM step {where} ORDER BY id", args).fetchall()
-        count = count_done(
-            len(rows), lambda number: Position.from_text(rows[number][1]), position, f" in {self._path}"
-        )
+        count = count_done(len(rows), lambda number: Position.from_text(rows[number][1]), position, f" in {self._path}")
         return int(rows[count - 1][0]) if count else None
 
     # -- the database ----------------------------------------------------------------------------------------------
@@ -365,8 +368,9 @@ class FileHistory:
             raise HistoryError(
                 f"cannot {doing} {self._path}: {error}",
                 remedy="Another process uses it: stop that one, or give this one a directory of its own."
-                if busy else "Make room on the disk or correct the rights of the folder; nothing was lost.",
-            ) from error  # fmt: skip
+                if busy
+                else "Make room on the disk or correct the rights of the folder; nothing was lost.",
+            ) from error
         except OSError as error:
             raise HistoryError(
                 f"cannot {doing} {self._path}: {error.strerror}", remedy="Correct the rights of the folder."

@@ -108,8 +108,20 @@ def _key_part(scan: Scanner) -> tuple[str, int | None]:
     return part
 
 
-_KEY_OPTIONS = ("KEY_BLOCK_SIZE", "WAIT", "NOWAIT", "WITH", "COMMENT", "VISIBLE", "INVISIBLE", "IGNORED", "NOT",
-                "CLUSTERING", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE")  # fmt: skip
+_KEY_OPTIONS = (
+    "KEY_BLOCK_SIZE",
+    "WAIT",
+    "NOWAIT",
+    "WITH",
+    "COMMENT",
+    "VISIBLE",
+    "INVISIBLE",
+    "IGNORED",
+    "NOT",
+    "CLUSTERING",
+    "ENGINE_ATTRIBUTE",
+    "SECONDARY_ENGINE_ATTRIBUTE",
+)
 
 
 def key_options(scan: Scanner) -> bool:

@@ -182,9 +182,11 @@ def _identifies(key: Key, columns: dict[str, ColumnSchema], takes_full: bool, ge
 
     ``takes_full``: also by a prefix that takes all of a TINYTEXT, or so many bytes of a geometry.
     """
-    return key.unique and not key.hash and all(
-        _can_identify(columns.get(named.lower()), length, takes_full, geometry) for named, length in key.columns
-    )  # fmt: skip
+    return (
+        key.unique
+        and not key.hash
+        and all(_can_identify(columns.get(named.lower()), length, takes_full, geometry) for named, length in key.columns)
+    )
 
 
 def _can_identify(column: ColumnSchema | None, length: int | None, takes_full: bool, geometry: int) -> bool:
@@ -232,9 +234,23 @@ def takes_prefix(column: ColumnSchema, length: int) -> bool:
 
 
 _BYTES = {
-    "tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 3, "year": 1,
-    "timestamp": 4, "datetime": 5, "time": 3, "uuid": 16, "inet4": 4, "inet6": 16, "point": POINT_BYTES,
-}  # fmt: skip
+    "tinyint": 1,
+    "smallint": 2,
+    "mediumint": 3,
+    "int": 4,
+    "bigint": 8,
+    "float": 4,
+    "double": 8,
+    "date": 3,
+    "year": 1,
+    "timestamp": 4,
+    "datetime": 5,
+    "time": 3,
+    "uuid": 16,
+    "inet4": 4,
+    "inet6": 16,
+    "point": POINT_BYTES,
+}
 
 
 def value_bytes(column: ColumnSchema) -> int:

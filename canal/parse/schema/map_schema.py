@@ -33,9 +33,7 @@ def needs_charset(raw: RawTableMap, column: int) -> bool:
     """Whether labels depend on a charset that the map does not tell."""
     labels = raw.labels[column] if raw.labels is not None else None
     return (
-        labels is not None
-        and (raw.charsets is None or raw.charsets[column] is None)
-        and not all(map(_PLAIN.fullmatch, labels))
+        labels is not None and (raw.charsets is None or raw.charsets[column] is None) and not all(map(_PLAIN.fullmatch, labels))
     )
 
 

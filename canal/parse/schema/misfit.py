@@ -14,13 +14,18 @@ from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
 
 #: Type codes that a column of a data type may have in the log beside its usual one: old formats, and MariaDB's own.
 _OTHER_CODES = {
-    "decimal": {codes.DECIMAL}, "date": {codes.NEWDATE}, "time": {codes.TIME}, "datetime": {codes.DATETIME},
-    "timestamp": {codes.TIMESTAMP}, "json": {codes.BLOB}, "vector": {codes.VARCHAR, codes.VAR_STRING},
+    "decimal": {codes.DECIMAL},
+    "date": {codes.NEWDATE},
+    "time": {codes.TIME},
+    "datetime": {codes.DATETIME},
+    "timestamp": {codes.TIMESTAMP},
+    "json": {codes.BLOB},
+    "vector": {codes.VARCHAR, codes.VAR_STRING},
     **dict.fromkeys(("varchar", "varbinary"), {codes.VAR_STRING, codes.VARCHAR_COMPRESSED}),
     **dict.fromkeys(
         ("tinyblob", "blob", "mediumblob", "longblob", "tinytext", "text", "mediumtext", "longtext"), {codes.BLOB_COMPRESSED}
     ),
-}  # fmt: skip
+}
 _BLOB_WIDTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
 #: MariaDB's types that its log does not tell from a BINARY of so many bytes.
 ADDRESS_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}

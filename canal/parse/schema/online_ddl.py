@@ -162,9 +162,10 @@ class ShadowTables:
             return False
         if maker is None:
             self._tell(
-                name, f"it is named like one that gh-ost or pt-online-schema-change fills to alter {schema}.{base}, and its "
+                name,
+                f"it is named like one that gh-ost or pt-online-schema-change fills to alter {schema}.{base}, and its "
                 "CREATE was not seen: its changes are not delivered. If it is a table of your own, set shadow_tables=True",
-            )  # fmt: skip
+            )
         return True
 
     def _tell(self, name: Table, what: str) -> None:

@@ -10,11 +10,16 @@ from canal.schema import ColumnSchema, column_from_text
 COLUMNS: Final = tuple(
     column_from_text(name, text, nullable=False)
     for name, text in (
-        ("next_not_cached_value", "bigint(21)"), ("minimum_value", "bigint(21)"), ("maximum_value", "bigint(21)"),
-        ("start_value", "bigint(21)"), ("increment", "bigint(21)"), ("cache_size", "bigint(21) unsigned"),
-        ("cycle_option", "tinyint(1) unsigned"), ("cycle_count", "bigint(21)"),
+        ("next_not_cached_value", "bigint(21)"),
+        ("minimum_value", "bigint(21)"),
+        ("maximum_value", "bigint(21)"),
+        ("start_value", "bigint(21)"),
+        ("increment", "bigint(21)"),
+        ("cache_size", "bigint(21) unsigned"),
+        ("cycle_option", "tinyint(1) unsigned"),
+        ("cycle_count", "bigint(21)"),
     )
-)  # fmt: skip
+)
 _SHAPE: Final = [(one.name, one.type_code) for one in COLUMNS]
 
 

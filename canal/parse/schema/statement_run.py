@@ -37,9 +37,8 @@ class StatementRun:
     """One statement on its way into a catalog."""
 
     def __init__(
-        self, tables: Tables, scan: Scanner, statement: Statement, dialect: Dialect, server_charset: str,
-        session: int | None,
-    ) -> None:  # fmt: skip
+        self, tables: Tables, scan: Scanner, statement: Statement, dialect: Dialect, server_charset: str, session: int | None
+    ) -> None:
         self.tables, self.scan, self.statement, self.dialect = tables, scan, statement, dialect
         self.server_charset = server_charset
         self.session = session
@@ -65,9 +64,13 @@ class StatementRun:
     def change(self) -> TableChanges:
         scan, verb = self.scan, self._verb()
         handlers: dict[str, Callable[[], None]] = {
-            "CREATE": self._create, "ALTER": self._alter, "DROP": self._drop, "RENAME": self._rename,
-            "TRUNCATE": self._truncate, "OPTIMIZE": self._optimize,
-        }  # fmt: skip
+            "CREATE": self._create,
+            "ALTER": self._alter,
+            "DROP": self._drop,
+            "RENAME": self._rename,
+            "TRUNCATE": self._truncate,
+            "OPTIMIZE": self._optimize,
+        }
         if verb not in handlers:
             raise NotUnderstoodError(f"unknown verb {verb}")
         handlers[verb]()

@@ -130,8 +130,9 @@ class TableResolver:
         known = None if raw.names is not None else self._find(raw)
         if raw.names is None and known is None and self._unknown_columns == "leave_out":
             if self._positional.is_first(name):
-                self._alarm(f"nothing is known of the columns of {raw.schema}.{raw.table} at this place of the log: its rows are "
-                            "left out")  # fmt: skip
+                self._alarm(
+                    f"nothing is known of the columns of {raw.schema}.{raw.table} at this place of the log: its rows are left out"
+                )
             return self._filtered(raw, release)
         schema = self._schema(raw, known, alike)
         if release.is_mariadb:
@@ -180,9 +181,14 @@ class TableResolver:
         return raw, alike
 
     def _shape(
-        self, types: bytes, metas: tuple[int, ...], columns: tuple[ColumnSchema, ...], wanted: tuple[int, ...],
-        masks: tuple[tuple[int, Mask], ...], shown: list[int],
-    ) -> _Shape:  # fmt: skip
+        self,
+        types: bytes,
+        metas: tuple[int, ...],
+        columns: tuple[ColumnSchema, ...],
+        wanted: tuple[int, ...],
+        masks: tuple[tuple[int, Mask], ...],
+        shown: list[int],
+    ) -> _Shape:
         chosen = None if wanted == tuple(range(len(types))) else wanted
         decoder = RowDecoder(types, metas, columns, chosen, self._timezone, self._json_columns is None, masks)
         if masks:
@@ -248,9 +254,10 @@ class TableResolver:
                     raise UnsupportedError(
                         f"column {i + 1} of {raw.schema}.{raw.table}, {columns[i].name!r}, is of MariaDB's old format "
                         f"(type {raw.types[i]}): the log does not tell how many digits it has after the second",
-                        event_type=TABLE_MAP, column=columns[i].name,
+                        event_type=TABLE_MAP,
+                        column=columns[i].name,
                         remedy="Give the table's columns to the source, or rebuild it with mysql56_temporal_format=ON.",
-                    )  # fmt: skip
+                    )
             for i in fitting:
                 columns[i] = attrs.evolve(columns[i], column_type=fitting[i].column_type)
             untold = [columns[i].name for i in maybe if i not in fitting]
@@ -258,8 +265,11 @@ class TableResolver:
                 log.warning(
                     "[%s] nobody can tell whether %s of %s.%s, BINARY in the log, are UUID, INET6 or INET4: they are "
                     "given as bytes; give schema= to the source, or keep a schema history",
-                    self.destination, ", ".join(map(repr, untold)), raw.schema, raw.table,
-                )  # fmt: skip
+                    self.destination,
+                    ", ".join(map(repr, untold)),
+                    raw.schema,
+                    raw.table,
+                )
         if raw.names is not None and _may_be_unlogged(raw):
             unlogged = self._unlogged_columns(raw.schema, raw.table)
             columns = [attrs.evolve(one, logged=False) if one.name in unlogged else one for one in columns]
@@ -281,13 +291,13 @@ class TableResolver:
         if len(found) < len(wanted) and self._untyped.is_first((raw.schema, raw.table)):
             log.warning(
                 "[%s] the whole types of %s.%s are not known at this position of the log: they are given without display widths",
-                self.destination, raw.schema, raw.table,
-            )  # fmt: skip
+                self.destination,
+                raw.schema,
+                raw.table,
+            )
         return attrs.evolve(schema, columns=tuple(columns))
 
-    def _fitting(
-        self, raw: RawTableMap, columns: list[ColumnSchema], wanted: list[int], strict: bool
-    ) -> dict[int, ColumnSchema]:
+    def _fitting(self, raw: RawTableMap, columns: list[ColumnSchema], wanted: list[int], strict: bool) -> dict[int, ColumnSchema]:
         """The columns as they are known beside the log, as far as they fit it; an error of the look-up if ``strict``."""
         try:
             known = self._find(raw) if raw.names is not None else None
@@ -337,15 +347,20 @@ class TableResolver:
             raise UnsupportedError(
                 f"nobody can tell whether column {signed[0] + 1} of {raw.schema}.{raw.table}, {raw.names[signed[0]]!r}, is "
                 "unsigned: its log counts YEAR columns among those that have a sign, or not",
-                event_type=TABLE_MAP, column=raw.names[signed[0]], remedy="Give the table's columns to the source.",
-            )  # fmt: skip
+                event_type=TABLE_MAP,
+                column=raw.names[signed[0]],
+                remedy="Give the table's columns to the source.",
+            )
         charsets = {i: found[i].charset or "binary" for i in untold if i in found}
         if len(charsets) < len(untold) and self._untold.is_first((raw.schema, raw.table)):
             log.warning(
                 "[%s] nobody can tell the charset of %s of %s.%s, whose labels are bytes in the log: give schema= to the "
                 "source, or keep a schema history",
-                self.destination, ", ".join(repr(raw.names[i]) for i in untold if i not in charsets), raw.schema, raw.table,
-            )  # fmt: skip
+                self.destination,
+                ", ".join(repr(raw.names[i]) for i in untold if i not in charsets),
+                raw.schema,
+                raw.table,
+            )
         return (attrs.evolve(raw, unsigned=fitting[0]) if signed else raw), charsets
 
 
@@ -363,6 +378,4 @@ def _may_be_address(column: ColumnSchema) -> bool:
 
 def _may_be_unlogged(raw: RawTableMap) -> bool:
     """Whether the table may have an AUTO_INCREMENT column and a VIRTUAL one, which may be NULL."""
-    return any(raw.nullable) and any(
-        code in codes.NUMERIC and not nullable for code, nullable in zip(raw.types, raw.nullable)
-    )
+    return any(raw.nullable) and any(code in codes.NUMERIC and not nullable for code, nullable in zip(raw.types, raw.nullable))

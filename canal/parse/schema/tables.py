@@ -22,9 +22,7 @@ FORMAT = 2
 class Tables:
     """The tables of a source, its databases and its temporary tables, by names as the server compares them."""
 
-    def __init__(
-        self, *, lower_case_table_names: int | None = 0, complete: bool = True, unread: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, *, lower_case_table_names: int | None = 0, complete: bool = True, unread: Iterable[str] = ()) -> None:
         self.lower_case_table_names = lower_case_table_names
         self.complete = complete
         self.unread = set(map(self.fold_name, unread))
@@ -154,9 +152,10 @@ class Tables:
             raise ValueError(f"a catalog document of format {found!r}, not 1 or {FORMAT}")
         try:
             catalog = cls(
-                lower_case_table_names=document["lower_case_table_names"], complete=document["complete"],
+                lower_case_table_names=document["lower_case_table_names"],
+                complete=document["complete"],
                 unread=document.get("unread", ()),
-            )  # fmt: skip
+            )
             catalog.databases.update(document["databases"])
             catalog.whole.update(document.get("whole", ()))
             for table in document["tables"]:
@@ -200,8 +199,15 @@ def table_to_document(state: TableState) -> dict[str, Any]:
         **({"counted": state.counted} if state.counted is not None else {}),
         "columns": [
             [
-                c.name, c.column_type, c.charset, c.nullable, c.key, c.visible, None if c.labels is None else list(c.labels),
-                *(word for word in ("virtual", "hidden") if getattr(c, word)), *(() if c.logged else ("unlogged",)),
+                c.name,
+                c.column_type,
+                c.charset,
+                c.nullable,
+                c.key,
+                c.visible,
+                None if c.labels is None else list(c.labels),
+                *(word for word in ("virtual", "hidden") if getattr(c, word)),
+                *(() if c.logged else ("unlogged",)),
             ]
             for c in state.schema.columns
         ],
@@ -217,9 +223,11 @@ def table_from_document(document: dict[str, Any]) -> TableState:
     for named, text, charset, nullable, key, visible, labels, *words in document["columns"]:
         column = column_from_text(named, text, charset=charset, nullable=nullable, key=key, visible=visible)
         labels = None if labels is None else tuple(labels)
-        columns.append(attrs.evolve(
-            column, labels=labels, virtual="virtual" in words, hidden="hidden" in words, logged="unlogged" not in words,
-        ))  # fmt: skip
+        columns.append(
+            attrs.evolve(
+                column, labels=labels, virtual="virtual" in words, hidden="hidden" in words, logged="unlogged" not in words
+            )
+        )
     keys = document["keys"]
     if not all(isinstance(name, str) for name in (document["schema"], document["table"], *(column.name for column in columns))):
         raise ValueError("a name that is no text")
@@ -229,8 +237,7 @@ def table_from_document(document: dict[str, Any]) -> TableState:
         None
         if keys is None
         else tuple(
-            Key(named, unique, tuple((part, length) for part, length in parts), is_hash)
-            for named, unique, parts, is_hash in keys
+            Key(named, unique, tuple((part, length) for part, length in parts), is_hash) for named, unique, parts, is_hash in keys
         ),
         document["row_end"],
         document["hidden"],

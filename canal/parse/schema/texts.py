@@ -104,9 +104,7 @@ def _tables_in(text: str, schema: str, dialect: Dialect, charset: str) -> Tables
 def _created_table(scan: Scanner, table: Table, dialect: Dialect, charset: str) -> TableState:
     schema, name = table
     if not schema:
-        raise ConfigError(
-            f"the schema of table {name!r} is not told", remedy="Write CREATE TABLE schema.table or USE schema."
-        )
+        raise ConfigError(f"the schema of table {name!r} is not told", remedy="Write CREATE TABLE schema.table or USE schema.")
     if not scan.accept("("):
         raise ConfigError(f"CREATE TABLE {schema}.{name} lists no columns", remedy="Give what SHOW CREATE TABLE prints.")
     return _table(scan, table, dialect, charset)

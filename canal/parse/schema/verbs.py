@@ -139,6 +139,4 @@ def transaction_statement(sql: str, default_schema: str) -> Statement | None:
             xid, one_phase = _normal_xid(found[1]), found[2] is not None
     elif verb in (Verb.SAVEPOINT, Verb.ROLLBACK_TO):
         savepoint = _savepoint_name(text)
-    return Statement(
-        kind, event_type, (), default_schema, verb=verb, xid=xid, one_phase=one_phase, savepoint=savepoint
-    )
+    return Statement(kind, event_type, (), default_schema, verb=verb, xid=xid, one_phase=one_phase, savepoint=savepoint)

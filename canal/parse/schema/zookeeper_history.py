@@ -17,18 +17,7 @@ import attrs
 from canal.errors import ConnectionLostError, CoordinationError, CursorError, HistoryError, NotActiveError
 from canal.parse.schema.history import Snapshot, Table, Version, count_done
 from canal.position import Position
-from canal.zookeeper.session import (
-    Create,
-    Delete,
-    Fence,
-    NodeExists,
-    NodeMissing,
-    Session,
-    Set,
-    VersionChanged,
-    Write,
-    ZooKeeper,
-)
+from canal.zookeeper.session import Create, Delete, Fence, NodeExists, NodeMissing, Session, Set, VersionChanged, Write, ZooKeeper
 
 _FORMAT: Final = 1
 #: Bytes in a node, and in one transaction. ZooKeeper refuses a request of 1 MiB, and keeps the last 500 in memory.
@@ -70,9 +59,7 @@ class ZooKeeperHistory:
     Raises ConnectionLostError where ZooKeeper does not answer: the parser tries again from the last whole transaction.
     """
 
-    def __init__(
-        self, config: ZooKeeper, *, keep_days: float = 1.0, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, config: ZooKeeper, *, keep_days: float = 1.0, clock: Callable[[], float] = time.time) -> None:
         self._config = config
         self._keep = keep_days * 86400
         self._clock = clock
@@ -283,8 +270,15 @@ class ZooKeeperHistory:
                 remedy="Let processes take turns with ha=, or give each a destination or a root of its own.",
             ) from error
         except (
-            zlib.error, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, CursorError
-        ) as error:  # fmt: skip
+            zlib.error,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+            CursorError,
+        ) as error:
             self._version = None
             raise HistoryError(f"{self._path} is damaged: {error!r}", remedy=_DAMAGED) from error
 

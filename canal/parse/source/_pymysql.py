@@ -179,6 +179,7 @@ class Trust:
     public_key: bytes = b""
     cleartext: bool = False
 
+
 class TlsSocket(ssl.SSLSocket):
     """A socket that is closed if its connection was reset before the handshake. Python's own stays open, or has no TLS."""
 

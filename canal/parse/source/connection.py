@@ -146,9 +146,7 @@ class MySQLConnection(FullConnection):
 
     def check_end(self, position: Position) -> bool:
         """As ``Proofs.check_end``, of the dump that streams."""
-        return self._proofs.check_end(
-            position, by_offset=self._dump.by_offset, is_streaming=self._dump.stream is not None
-        )
+        return self._proofs.check_end(position, by_offset=self._dump.by_offset, is_streaming=self._dump.stream is not None)
 
     def incarnation(self, journal: str) -> str | None:
         """As ``Beside.incarnation``."""

@@ -127,8 +127,7 @@ class Dump:
                     f"{number}; if they never come to it, what was delivered of them is not in its tables, and what other "
                     "servers of the domain did behind its last one of that server may come again"
                 )
-            run(login, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0",
-                (start,))  # fmt: skip
+            run(login, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0", (start,))
             _pymysql.command(login, COM_BINLOG_DUMP, dump_packet(layout.FIRST, flags | SEND_ANNOTATE_ROWS, self._server_id, ""))
         else:
             self.warnings += self._proofs.check_executed(login, position)

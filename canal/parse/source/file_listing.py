@@ -14,14 +14,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Callable, TypeVar
 
-from canal.errors import (
-    CanalError,
-    ConfigError,
-    LostReason,
-    PositionLostError,
-    SourceError,
-    UnsupportedError,
-)
+from canal.errors import CanalError, ConfigError, LostReason, PositionLostError, SourceError, UnsupportedError
 from canal.position import journal_key
 
 MAGIC = b"\xfebin"
@@ -32,8 +25,6 @@ _CRASH_SAFE = "_crash_safe"
 #: Seconds for which a file that is not there is looked for again, and between two looks.
 PATIENCE, _PAUSE = 5.0, 0.02
 _T = TypeVar("_T")
-
-
 
 
 def no_such_file(path: object) -> ConfigError:
@@ -47,9 +38,7 @@ def kept_in_innodb(path: Path) -> UnsupportedError:
     )
 
 
-def patiently(
-    find: Callable[[], _T], pause: Callable[[float], object] = time.sleep, patience: float | None = None
-) -> _T:
+def patiently(find: Callable[[], _T], pause: Callable[[float], object] = time.sleep, patience: float | None = None) -> _T:
     """Return what ``find`` returns; call it again for a moment while a file is not there.
 
     A server takes its index away to write it anew, and purges between our finding a file and opening it.

@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any, Sequence
 
 from canal.binlog import event_layout as layout
-from canal.binlog.event_types import (
-    ARTIFICIAL_F,
-    FORMAT_DESCRIPTION,
-    IN_USE_F,
-    ROTATE,
-    START_ENCRYPTION,
-    START_EVENT_V3,
-)
+from canal.binlog.event_types import ARTIFICIAL_F, FORMAT_DESCRIPTION, IN_USE_F, ROTATE, START_ENCRYPTION, START_EVENT_V3
 from canal.errors import (
     CanalError,
     ConnectionLostError,
@@ -149,9 +142,8 @@ class JournalReader:
             raise kept_in_innodb(self.path)
         if magic != MAGIC[: len(magic)]:
             raise UnsupportedError(
-                f"{self.path} is not a binlog file", position=f"{self.path.name}:0",
-                remedy="Such a file begins with fe 62 69 6e.",
-            )  # fmt: skip
+                f"{self.path} is not a binlog file", position=f"{self.path.name}:0", remedy="Such a file begins with fe 62 69 6e."
+            )
         if len(magic) < len(MAGIC):
             return None
         self._framer = FileFramer(buffer_bytes=BUFFER_BYTES if self.start == layout.FIRST else _HEAD_BYTES)
@@ -195,17 +187,20 @@ class JournalReader:
         if len(header) == layout.HEADER and is_wrong and not header[layout.FLAGS] & ARTIFICIAL_F:
             raise self._placed(
                 DecodeError(
-                    f"an event of {size} bytes says that it ends at {says}", event_type=header[layout.TYPE],
+                    f"an event of {size} bytes says that it ends at {says}",
+                    event_type=header[layout.TYPE],
                     remedy="The file is damaged there.",
                 ),
                 framer.offset,
-            )  # fmt: skip
+            )
 
     def _encrypted(self) -> UnsupportedError:
         return UnsupportedError(
-            f"{self.path} is encrypted", event_type=START_ENCRYPTION, position=f"{self.path.name}:0",
+            f"{self.path} is encrypted",
+            event_type=START_ENCRYPTION,
+            position=f"{self.path.name}:0",
             remedy="Read from the server, which decrypts what it sends.",
-        )  # fmt: skip
+        )
 
     def _first(self, events: list[bytes]) -> list[bytes]:
         """Check the head of the file, and go on at ``start`` where that is further behind."""
@@ -217,7 +212,7 @@ class JournalReader:
                 event_type=kind,
                 position=f"{self.path.name}:{layout.FIRST}",
                 remedy="MySQL before 5.0 wrote it; it holds no rows." if kind == START_EVENT_V3 else "The file's head is lost.",
-            )  # fmt: skip
+            )
         try:
             form = parse_format(head)
             check_format(head, form)  # a reading from the middle begins with a new checksum
@@ -276,15 +271,14 @@ class JournalReader:
             if offset == self.start > layout.FIRST and pending < layout.HEADER:
                 raise self._no_start()
             raise TruncatedError(
-                f"{self.path} ends inside the event at offset {offset}", position=f"{self.path.name}:{offset}",
+                f"{self.path} ends inside the event at offset {offset}",
+                position=f"{self.path.name}:{offset}",
                 remedy="The file was cut or is still being copied.",
-            )  # fmt: skip
+            )
         if not self._warned:
             self._warned = True
             log.warning(
-                "%s ends inside the event at offset %d: the server has it open, or stopped while it wrote",
-                self.path,
-                offset,
+                "%s ends inside the event at offset %d: the server has it open, or stopped while it wrote", self.path, offset
             )
 
     def read_format(self) -> Format | None:

@@ -20,18 +20,9 @@ import attrs
 
 from canal._util.option_checks import path_of
 from canal.binlog import event_layout as layout
-from canal.binlog.event_types import (
-    FORMAT_DESCRIPTION,
-    ROTATE,
-)
+from canal.binlog.event_types import FORMAT_DESCRIPTION, ROTATE
 from canal.binlog.server_facts import Release
-from canal.errors import (
-    ConfigError,
-    ConnectionLostError,
-    LostReason,
-    PositionLostError,
-    StateError,
-)
+from canal.errors import ConfigError, ConnectionLostError, LostReason, PositionLostError, StateError
 from canal.parse.log.events import parse_format
 from canal.parse.log.scan import TransactionScan, first_to_scan
 from canal.parse.log.side_reads import SideRead
@@ -50,6 +41,7 @@ from canal.schema import TableSchema
 from canal.status import SourceEnd
 
 log = logging.getLogger("canal.parse")
+
 
 def _path(value: str | os.PathLike[str]) -> str:
     return path_of(value, "path of LocalBinlogSource")

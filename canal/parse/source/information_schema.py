@@ -106,9 +106,7 @@ def _by_table(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tup
     return found
 
 
-def _state(
-    row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[tuple[Any, ...]], release: Release
-) -> TableState:
+def _state(row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[tuple[Any, ...]], release: Release) -> TableState:
     schema, table, collation, kind, engine, options = row
     shown = [column_of(column[:6]) for column in columns]
     bounds = [str(column[0]) for column in columns if column[7] == "ROW END"]
@@ -149,17 +147,13 @@ def unlogged_columns(rows: Iterable[tuple[Any, ...]]) -> set[str]:
     return {column.name for column in made if not column.logged}
 
 
-def _with_unlogged(
-    columns: tuple[ColumnSchema, ...], expressions: dict[str, str], counted: str
-) -> tuple[ColumnSchema, ...]:
+def _with_unlogged(columns: tuple[ColumnSchema, ...], expressions: dict[str, str], counted: str) -> tuple[ColumnSchema, ...]:
     """MariaDB logs a VIRTUAL column that is made of the AUTO_INCREMENT one as if the new row's number were 0."""
     unlogged = {counted} - {""}
     words = {name: {one.replace("``", "`") for one in _WORDS.findall(text.lower())} for name, text in expressions.items()}
     for _ in columns if unlogged else ():  # one may be made of another one
         unlogged |= {_lower_name(column) for column in columns if column.virtual and words[_lower_name(column)] & unlogged}
-    return tuple(
-        attrs.evolve(one, logged=False) if one.virtual and _lower_name(one) in unlogged else one for one in columns
-    )
+    return tuple(attrs.evolve(one, logged=False) if one.virtual and _lower_name(one) in unlogged else one for one in columns)
 
 
 def _lower_name(column: ColumnSchema) -> str:
@@ -202,9 +196,14 @@ def column_of(row: tuple[Any, ...]) -> ColumnSchema:
     """A column of its name, type, nullability, charset, key and extra."""
     name, column_type, nullable, charset, key, extra = row
     made = column_from_text(
-        str(name), str(column_type), charset=charset, nullable=nullable == "YES", key=key == "PRI",
-        visible="INVISIBLE" not in str(extra).upper(), virtual="VIRTUAL" in str(extra).upper(),
-    )  # fmt: skip
+        str(name),
+        str(column_type),
+        charset=charset,
+        nullable=nullable == "YES",
+        key=key == "PRI",
+        visible="INVISIBLE" not in str(extra).upper(),
+        virtual="VIRTUAL" in str(extra).upper(),
+    )
     return as_shown(made)
 
 

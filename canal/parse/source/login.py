@@ -58,8 +58,10 @@ class Login:
             if self.connection.is_remembered:
                 log.warning(
                     "%s let %r in by what it remembers of the password: after its restart the login will be refused. "
-                    "docs/security.md says which option it needs.", self._source.address, self._source.user,
-                )  # fmt: skip
+                    "docs/security.md says which option it needs.",
+                    self._source.address,
+                    self._source.user,
+                )
             try:
                 if self._closed:
                     raise self.closed()

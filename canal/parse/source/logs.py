@@ -31,9 +31,7 @@ class ServerLogs:
     def _server(self) -> ServerFacts:
         return self._login.server
 
-    def rows(
-        self, sql: str, args: tuple[Any, ...] = (), doing: str = "find the start position"
-    ) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, args: tuple[Any, ...] = (), doing: str = "find the start position") -> list[tuple[Any, ...]]:
         return self._queries.rows(sql, args, doing=doing)
 
     def listed(self) -> list[tuple[str, int | None]]:
@@ -152,9 +150,7 @@ class ServerLogs:
             )
 
     def no_log(self, position: Position) -> PositionLostError:
-        return PositionLostError(
-            f"{self._source.address} has no log {position.journal}; {self.span()}", position=position
-        )
+        return PositionLostError(f"{self._source.address} has no log {position.journal}; {self.span()}", position=position)
 
     def or_gtids(self, remedy: str) -> str:
         """A remedy, and the further one that servers with GTIDs have."""

@@ -97,9 +97,7 @@ class MySQLSource(Server):
     def read_end(self, timeout: float) -> SourceEnd:
         """The end of the log and the sizes of its journals, over a connection of its own; each wait within ``timeout``."""
         session = QuerySession(
-            attrs.evolve(
-                self, connect_timeout=min(timeout, self.connect_timeout), read_timeout=min(timeout, self.read_timeout)
-            )
+            attrs.evolve(self, connect_timeout=min(timeout, self.connect_timeout), read_timeout=min(timeout, self.read_timeout))
         )
         try:
             logs = session.logs()

@@ -20,15 +20,31 @@ _DAY: Final = 86_400
 #: Rows events of that size no MariaDB sends in one piece.
 _LARGEST_EVENT: Final = 1 << 30
 _VARIABLES: Final = (
-    "log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "binlog_row_value_options", "binlog_checksum",
-    "binlog_expire_logs_seconds", "expire_logs_days", "gtid_mode", "innodb_native_foreign_keys", "server_id",
-    "wsrep_on", "wsrep_gtid_mode", "binlog_storage_engine", "binlog_row_event_fragment_threshold",
-)  # fmt: skip
+    "log_bin",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "binlog_row_value_options",
+    "binlog_checksum",
+    "binlog_expire_logs_seconds",
+    "expire_logs_days",
+    "gtid_mode",
+    "innodb_native_foreign_keys",
+    "server_id",
+    "wsrep_on",
+    "wsrep_gtid_mode",
+    "binlog_storage_engine",
+    "binlog_row_event_fragment_threshold",
+)
 #: What a replica leaves out, in the order of SHOW REPLICA STATUS, and the first column there.
 _FILTERS: Final = (
-    "replicate_do_db", "replicate_ignore_db", "replicate_do_table", "replicate_ignore_table", "replicate_wild_do_table",
+    "replicate_do_db",
+    "replicate_ignore_db",
+    "replicate_do_table",
+    "replicate_ignore_table",
+    "replicate_wild_do_table",
     "replicate_wild_ignore_table",
-)  # fmt: skip
+)
 _FILTERED: Final = 12
 
 
@@ -49,9 +65,15 @@ def look(source: MySQLSource, tables: TableFilter | None = None) -> list[Finding
         grants = " ".join(str(row[0]).upper() for row in session.rows("SHOW GRANTS", doing="read the user's privileges"))
         values = {str(name).lower(): str(value) for name, value in rows}
         return [
-            *settings(values), *_logging(session, values, tables or TableFilter()), *_filters(session), *_retention(values),
-            _privileges(grants), *_snapshots(session, grants), _cascades(session, values), _tls(session),
-        ]  # fmt: skip
+            *settings(values),
+            *_logging(session, values, tables or TableFilter()),
+            *_filters(session),
+            *_retention(values),
+            _privileges(grants),
+            *_snapshots(session, grants),
+            _cascades(session, values),
+            _tls(session),
+        ]
     finally:
         session.close()
 
@@ -63,36 +85,55 @@ def settings(values: Mapping[str, str]) -> Iterator[Finding]:
         ("binlog_format", lambda value: value == "ROW", "error", "rows are not in the log.", "SET GLOBAL binlog_format=ROW;"),
         ("server_id", lambda value: value != "0", "error", "it serves no replica.", "SET GLOBAL server_id=1;"),
         (
-            "binlog_row_image", lambda value: value == "FULL", "warning", "rows have only some of their columns.",
+            "binlog_row_image",
+            lambda value: value == "FULL",
+            "warning",
+            "rows have only some of their columns.",
             "SET GLOBAL binlog_row_image=FULL;",
         ),
         (
-            "binlog_row_metadata", lambda value: value == "FULL", "warning",
+            "binlog_row_metadata",
+            lambda value: value == "FULL",
+            "warning",
             "names and types of columns come from a schema history, which may not know them all.",
             "SET GLOBAL binlog_row_metadata=FULL;",
         ),
         (
-            "binlog_row_value_options", lambda value: not value, "warning", "of a document there may be only what changed.",
+            "binlog_row_value_options",
+            lambda value: not value,
+            "warning",
+            "of a document there may be only what changed.",
             "SET GLOBAL binlog_row_value_options='';",
         ),
         (
-            "binlog_checksum", lambda value: value != "NONE", "warning", "damage on the way is not noticed.",
+            "binlog_checksum",
+            lambda value: value != "NONE",
+            "warning",
+            "damage on the way is not noticed.",
             "SET GLOBAL binlog_checksum=CRC32;",
         ),
         (
-            "binlog_storage_engine", lambda value: not value, "error", "the log is in .ibb files, and its stream is not read.",
+            "binlog_storage_engine",
+            lambda value: not value,
+            "error",
+            "the log is in .ibb files, and its stream is not read.",
             "Start the server without binlog_storage_engine.",
         ),
         (
-            "binlog_row_event_fragment_threshold", lambda value: int(value) >= _LARGEST_EVENT, "warning",
+            "binlog_row_event_fragment_threshold",
+            lambda value: int(value) >= _LARGEST_EVENT,
+            "warning",
             "larger rows events come in pieces, which are refused.",
             f"SET GLOBAL binlog_row_event_fragment_threshold={_LARGEST_EVENT};",
         ),
         (
-            "gtid_mode", lambda value: value == "ON", "warning", "another server of the replication is found by its contents.",
+            "gtid_mode",
+            lambda value: value == "ON",
+            "warning",
+            "another server of the replication is found by its contents.",
             "Turn gtid_mode on, step by step.",
         ),
-    )  # fmt: skip
+    )
     if values.get("wsrep_on", "").upper() == "ON":
         yield _of_galera(values)
     for name, is_good, level, text, remedy in checks:
@@ -150,9 +191,11 @@ def _filters(session: QuerySession) -> Iterator[Finding]:
         return
     for name, value in dict.fromkeys((str(name), str(value)) for name, value in rows if value):
         yield Finding(
-            name, "warning", f"is {value}: the replica lacks changes of its source. They are missing after a switch to it.",
+            name,
+            "warning",
+            f"is {value}: the replica lacks changes of its source. They are missing after a switch to it.",
             f"Remove {name} from its configuration and restart it, or leave those tables out of the filter.",
-        )  # fmt: skip
+        )
 
 
 def _retention(values: Mapping[str, str]) -> Iterator[Finding]:
@@ -160,9 +203,11 @@ def _retention(values: Mapping[str, str]) -> Iterator[Finding]:
     seconds = seconds or int(float(values.get("expire_logs_days") or 0) * _DAY)
     if seconds and seconds < _DAY:
         yield Finding(
-            "retention", "warning", f"a reader that is away for {seconds} s may lose its position.",
+            "retention",
+            "warning",
+            f"a reader that is away for {seconds} s may lose its position.",
             "SET GLOBAL binlog_expire_logs_seconds=604800;",
-        )  # fmt: skip
+        )
     else:
         yield Finding("retention", "ok", f"{seconds / _DAY:g} days" if seconds else "logs are kept until somebody purges them")
 
@@ -176,9 +221,11 @@ def _snapshots(session: QuerySession, grants: str) -> Iterator[Finding]:
         yield Finding("snapshot", "ok", "LOCK TABLES, or RELOAD in its place")
     else:
         yield Finding(
-            "snapshot", "warning", "no initial load can lock a table for the moment in which it begins.",
+            "snapshot",
+            "warning",
+            "no initial load can lock a table for the moment in which it begins.",
             "GRANT LOCK TABLES ON *.* TO the user, if initial loads are made.",
-        )  # fmt: skip
+        )
 
 
 def _privileges(grants: str) -> Finding:
@@ -190,9 +237,11 @@ def _privileges(grants: str) -> Finding:
         remedy = f"GRANT {', '.join(missing)} ON *.* TO the user; where it has a role, activate it by default."
         return Finding("privileges", "error", f"{', '.join(missing)} is not among them.", remedy)
     return Finding(
-        "privileges", "warning", "without SELECT no column is known that the log does not name.",
+        "privileges",
+        "warning",
+        "without SELECT no column is known that the log does not name.",
         "GRANT SELECT ON *.* TO the user;",
-    )  # fmt: skip
+    )
 
 
 def _cascades(session: QuerySession, values: Mapping[str, str]) -> Finding:
@@ -208,9 +257,11 @@ def _cascades(session: QuerySession, values: Mapping[str, str]) -> Finding:
     if not count or is_logged:
         return Finding("cascades", "ok", "none that this user sees and the log does not have")
     return Finding(
-        "cascades", "warning", f"{count} foreign keys, the first of {first}, change rows without any in the log.",
+        "cascades",
+        "warning",
+        f"{count} foreign keys, the first of {first}, change rows without any in the log.",
         "Let the application change those rows, or use MySQL 9.6 or later.",
-    )  # fmt: skip
+    )
 
 
 def _tls(session: QuerySession) -> Finding:

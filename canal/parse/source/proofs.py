@@ -22,9 +22,7 @@ class Proofs:
         incarnation: returns what tells the log that the server has now from others of that name, as ``Beside.incarnation``.
     """
 
-    def __init__(
-        self, source: Server, login: Login, logs: ServerLogs, incarnation: Callable[[str], str | None]
-    ) -> None:
+    def __init__(self, source: Server, login: Login, logs: ServerLogs, incarnation: Callable[[str], str | None]) -> None:
         self._source = source
         self._login = login
         self._logs = logs

@@ -8,10 +8,7 @@ from __future__ import annotations
 import zlib
 
 from canal.binlog import event_layout as layout
-from canal.binlog.event_types import (
-    ARTIFICIAL_F,
-    ROTATE,
-)
+from canal.binlog.event_types import ARTIFICIAL_F, ROTATE
 from canal.parse.log.events import Format, as_closed, put
 
 

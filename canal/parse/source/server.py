@@ -217,18 +217,27 @@ class Server:
     def _trust(self) -> _pymysql.Trust:
         return _pymysql.Trust(
             proved=bool(self.unix_socket or self.ssl_mode == "VERIFY_IDENTITY" or self.ssl_mode == "VERIFY_CA" and self.ssl_ca),
-            server_key=self.get_server_public_key, public_key=_public_key(self.server_public_key),
+            server_key=self.get_server_public_key,
+            public_key=_public_key(self.server_public_key),
             cleartext=self.allow_cleartext,
-        )  # fmt: skip
+        )
 
     def log_in(self, opening: _pymysql.Opening) -> Any:
         """A PyMySQL connection, unless ``opening`` is closed meanwhile. Raises the library's errors."""
         try:
             return _pymysql.log_in(
-                host=self.host, port=self.port, unix_socket=self.unix_socket, user=self.user, password=self.password,
-                tls=self.tls_context(), tls_required=self.ssl_mode not in _OPTIONAL, trust=self._trust(),
-                connect_timeout=self.connect_timeout, read_timeout=self.read_timeout, opening=opening,
-            )  # fmt: skip
+                host=self.host,
+                port=self.port,
+                unix_socket=self.unix_socket,
+                user=self.user,
+                password=self.password,
+                tls=self.tls_context(),
+                tls_required=self.ssl_mode not in _OPTIONAL,
+                trust=self._trust(),
+                connect_timeout=self.connect_timeout,
+                read_timeout=self.read_timeout,
+                opening=opening,
+            )
         except (_pymysql.DriverError, OSError, RuntimeError) as error:
             if opening.is_closed:  # which looks like any fault of a network, in a TLS handshake like one of TLS
                 raise ConnectionLostError(f"the connection to {self.address} was closed") from error

@@ -84,126 +84,367 @@ class Meaning:
 
 MEANINGS: Final[tuple[Meaning, ...]] = (
     # -- of a dump: 1236 says a dozen things, told apart by their texts only
-    Meaning("server id twice", During.DUMP, (), r"same server_uuid/server_id|same server_id", ServerError,
-            "Another replica or reader uses our server id {server_id}: give each a server_id of its own."),
-    Meaning("log purged", During.DUMP, (), r"could not find first log file|could not open log file", PositionLostError,
-            "That log was purged or removed.", LostReason.PURGED),
-    Meaning("log removed", During.DUMP, (13, 29), r"", PositionLostError,
-            "That log was removed by hand, or the server may not read it: put it back.", LostReason.PURGED),
-    Meaning("log reset", During.DUMP, (), r"could not find next log", PositionLostError,
-            "The logs were reset or removed while they were read.", LostReason.PURGED),
-    Meaning("GTIDs purged", During.DUMP, (),
-            r"purged required binary logs|purged binary logs containing gtids|could not find gtid state", PositionLostError,
-            "Transactions that were not read yet are in no log any more.", LostReason.PURGED),
-    Meaning("GTIDs not in the log", During.DUMP, (1945, 1951, 1955), r"", PositionLostError, _OTHER_LOG,
-            LostReason.DIVERGED),
-    Meaning("GTIDs not in the log, by text", During.DUMP, (),
-            r"has more gtids than|not in the master's binlog|is missing the gtid|which is not in the", PositionLostError,
-            _OTHER_LOG, LostReason.DIVERGED),
-    Meaning("beyond the end", During.DUMP, (), r"impossible position|position > file size", PositionLostError, _OTHER_LOG,
-            LostReason.BEYOND),
+    Meaning(
+        "server id twice",
+        During.DUMP,
+        (),
+        r"same server_uuid/server_id|same server_id",
+        ServerError,
+        "Another replica or reader uses our server id {server_id}: give each a server_id of its own.",
+    ),
+    Meaning(
+        "log purged",
+        During.DUMP,
+        (),
+        r"could not find first log file|could not open log file",
+        PositionLostError,
+        "That log was purged or removed.",
+        LostReason.PURGED,
+    ),
+    Meaning(
+        "log removed",
+        During.DUMP,
+        (13, 29),
+        r"",
+        PositionLostError,
+        "That log was removed by hand, or the server may not read it: put it back.",
+        LostReason.PURGED,
+    ),
+    Meaning(
+        "log reset",
+        During.DUMP,
+        (),
+        r"could not find next log",
+        PositionLostError,
+        "The logs were reset or removed while they were read.",
+        LostReason.PURGED,
+    ),
+    Meaning(
+        "GTIDs purged",
+        During.DUMP,
+        (),
+        r"purged required binary logs|purged binary logs containing gtids|could not find gtid state",
+        PositionLostError,
+        "Transactions that were not read yet are in no log any more.",
+        LostReason.PURGED,
+    ),
+    Meaning("GTIDs not in the log", During.DUMP, (1945, 1951, 1955), r"", PositionLostError, _OTHER_LOG, LostReason.DIVERGED),
+    Meaning(
+        "GTIDs not in the log, by text",
+        During.DUMP,
+        (),
+        r"has more gtids than|not in the master's binlog|is missing the gtid|which is not in the",
+        PositionLostError,
+        _OTHER_LOG,
+        LostReason.DIVERGED,
+    ),
+    Meaning(
+        "beyond the end",
+        During.DUMP,
+        (),
+        r"impossible position|position > file size",
+        PositionLostError,
+        _OTHER_LOG,
+        LostReason.BEYOND,
+    ),
     # The first thing that it read there: no event begins at that offset. Some servers take any bytes for a length.
-    Meaning("no event there", During.DUMP, (),
-            r"does not correspond to the location of any binlog event|"
-            r"(?:bogus data|truncated in the middle|max_allowed_packet).*the first event '[^']*' at (?!4,)(\d+), "
-            r"the last event read from '[^']*' at (?:\1|4|12\d),", PositionLostError, _NO_EVENT, LostReason.BEYOND),
+    Meaning(
+        "no event there",
+        During.DUMP,
+        (),
+        r"does not correspond to the location of any binlog event|"
+        r"(?:bogus data|truncated in the middle|max_allowed_packet).*the first event '[^']*' at (?!4,)(\d+), "
+        r"the last event read from '[^']*' at (?:\1|4|12\d),",
+        PositionLostError,
+        _NO_EVENT,
+        LostReason.BEYOND,
+    ),
     # MySQL 5.5 does not say where.
-    Meaning("no event there, from the start", During.START, (),
-            r"(?:bogus data|truncated in the middle|max_allowed_packet)(?!.*the first event)", PositionLostError, _NO_EVENT,
-            LostReason.BEYOND),
+    Meaning(
+        "no event there, from the start",
+        During.START,
+        (),
+        r"(?:bogus data|truncated in the middle|max_allowed_packet)(?!.*the first event)",
+        PositionLostError,
+        _NO_EVENT,
+        LostReason.BEYOND,
+    ),
     # Of MySQL 5.5. Others send events of up to 1 GiB in any case, so that a larger one is damage, and they say where.
-    Meaning("event too large", During.DUMP, (), r"max_allowed_packet(?!.*the first event)", ServerError,
-            f"Raise max_allowed_packet on the server, up to 1G. If it is, the log is damaged. {GO_ON_AFTER}"),
-    Meaning("log not readable", During.DUMP, (), r"(?:I/O|unknown) error|error reading file", ServerError,
-            "The server cannot read its log: it was reset while it was sent, or its disk is damaged. Check it, and start again."),
-    Meaning("log damaged", During.DUMP, (),
-            r"bogus data|corrupted data|truncated in the middle|did not pass|max_allowed_packet|bad magic|format_description",
-            ServerError, f"The server's log is damaged there: check its disk. {GO_ON_AFTER}"),
-    Meaning("anonymous transaction, gtid_mode=ON", During.DUMP, (), r"anonymous transaction when @@GLOBAL\.GTID_MODE = ON",
-            ServerError, "SET GLOBAL gtid_mode = ON_PERMISSIVE until all transactions without GTIDs are read."),
-    Meaning("GTID transaction, gtid_mode=OFF", During.DUMP, (), r"GTID-transaction when @@GLOBAL\.GTID_MODE = OFF", ServerError,
-            "SET GLOBAL gtid_mode = OFF_PERMISSIVE until all transactions with GTIDs are read."),
-    Meaning("anonymous transaction", During.DUMP, (), r"anonymous transaction", ServerError,
-            "Start from a journal and an offset, without a GTID set, and SET GLOBAL gtid_mode = ON_PERMISSIVE until all "
-            "transactions without GTIDs are read."),
+    Meaning(
+        "event too large",
+        During.DUMP,
+        (),
+        r"max_allowed_packet(?!.*the first event)",
+        ServerError,
+        f"Raise max_allowed_packet on the server, up to 1G. If it is, the log is damaged. {GO_ON_AFTER}",
+    ),
+    Meaning(
+        "log not readable",
+        During.DUMP,
+        (),
+        r"(?:I/O|unknown) error|error reading file",
+        ServerError,
+        "The server cannot read its log: it was reset while it was sent, or its disk is damaged. Check it, and start again.",
+    ),
+    Meaning(
+        "log damaged",
+        During.DUMP,
+        (),
+        r"bogus data|corrupted data|truncated in the middle|did not pass|max_allowed_packet|bad magic|format_description",
+        ServerError,
+        f"The server's log is damaged there: check its disk. {GO_ON_AFTER}",
+    ),
+    Meaning(
+        "anonymous transaction, gtid_mode=ON",
+        During.DUMP,
+        (),
+        r"anonymous transaction when @@GLOBAL\.GTID_MODE = ON",
+        ServerError,
+        "SET GLOBAL gtid_mode = ON_PERMISSIVE until all transactions without GTIDs are read.",
+    ),
+    Meaning(
+        "GTID transaction, gtid_mode=OFF",
+        During.DUMP,
+        (),
+        r"GTID-transaction when @@GLOBAL\.GTID_MODE = OFF",
+        ServerError,
+        "SET GLOBAL gtid_mode = OFF_PERMISSIVE until all transactions with GTIDs are read.",
+    ),
+    Meaning(
+        "anonymous transaction",
+        During.DUMP,
+        (),
+        r"anonymous transaction",
+        ServerError,
+        "Start from a journal and an offset, without a GTID set, and SET GLOBAL gtid_mode = ON_PERMISSIVE until all "
+        "transactions without GTIDs are read.",
+    ),
     # Dolt has no dump by offset.
-    Meaning("no such dump", During.DUMP, (1047,), r"", ServerError,
-            "This server cannot read its log from an offset, as a schema history does: set binlog_row_metadata=FULL on it, and "
-            'start from "latest" or a GTID set.'),
-    Meaning("no log", During.DUMP, (), r"binary log is not open|misconfigured (?:master|source)", ServerError,
-            "Set log_bin and a server_id in the server's configuration, and restart it."),
+    Meaning(
+        "no such dump",
+        During.DUMP,
+        (1047,),
+        r"",
+        ServerError,
+        "This server cannot read its log from an offset, as a schema history does: set binlog_row_metadata=FULL on it, and "
+        'start from "latest" or a GTID set.',
+    ),
+    Meaning(
+        "no log",
+        During.DUMP,
+        (),
+        r"binary log is not open|misconfigured (?:master|source)",
+        ServerError,
+        "Set log_bin and a server_id in the server's configuration, and restart it.",
+    ),
     # Since we connected. The next dump is by journal and offset.
     Meaning("GTIDs switched off", During.DUMP, (), r"auto_position.*gtid_mode", ConnectionLostError),
     Meaning("checksums switched", During.DUMP, (), r"can ?not handle replication events", ConnectionLostError),
     # -- of anything
-    Meaning("no TLS", During.LOGIN, (2026,), r"does not offer TLS", ServerError,
-            'Set ssl_cert and ssl_key in the server\'s configuration, or use ssl_mode="PREFERRED" or "DISABLED".'),
-    Meaning("our certificate", During.LOGIN, (2006, 2013, 2026), r"alert.*(?:certificate|unknown ca)", AuthenticationError,
-            "Check ssl_cert and ssl_key: the server takes certificates only of the authorities in its own ssl_ca."),
-    Meaning("the server's certificate", During.LOGIN, (2026,), r"certificate", ServerError,
-            "Check ssl_mode and ssl_ca against the server's certificate."),
-    Meaning("old TLS", During.LOGIN, (2026,), r"protocol|version|cipher|handshake.failure|too.small|renegotiation", ServerError,
-            'The server has no TLS version and cipher that we take, or (MySQL 5.7 and older) refuses our ssl_cert: a lower '
-            'tls_min_version takes older ones ("TLSv1" those of every server), and ssl_mode="DISABLED" goes without TLS.'),
-    Meaning("TLS", During.LOGIN, (2026,), r"", ServerError,
-            "Check the TLS set-up of the server and of what is between it and us."),
-    Meaning("password expired", During.ANY, (1820, 1862), r"", AuthenticationError,
-            "The password has expired: as an administrator, ALTER USER … IDENTIFIED BY … and give us the new one."),
-    Meaning("account locked", During.ANY, (3118, 4151), r"", AuthenticationError,
-            "As an administrator: ALTER USER … ACCOUNT UNLOCK."),
-    Meaning("account blocked", During.LOGIN, (3955, 4150), r"", AuthenticationError,
-            "Too many passwords were wrong: as an administrator, ALTER USER … ACCOUNT UNLOCK; on MariaDB, FLUSH PRIVILEGES."),
-    Meaning("host blocked", During.LOGIN, (1129,), r"", AuthenticationError,
-            "Too many connections of our host were broken off: as an administrator, FLUSH HOSTS, or since MySQL 8.4 "
-            "TRUNCATE TABLE performance_schema.host_cache."),
-    Meaning("host unknown", During.LOGIN, (1130,), r"", AuthenticationError,
-            "The server has no account for our host: as an administrator, CREATE USER '{user}'@'…' IDENTIFIED BY '…' with its "
-            "name or address, and grant it what a reader needs."),
+    Meaning(
+        "no TLS",
+        During.LOGIN,
+        (2026,),
+        r"does not offer TLS",
+        ServerError,
+        'Set ssl_cert and ssl_key in the server\'s configuration, or use ssl_mode="PREFERRED" or "DISABLED".',
+    ),
+    Meaning(
+        "our certificate",
+        During.LOGIN,
+        (2006, 2013, 2026),
+        r"alert.*(?:certificate|unknown ca)",
+        AuthenticationError,
+        "Check ssl_cert and ssl_key: the server takes certificates only of the authorities in its own ssl_ca.",
+    ),
+    Meaning(
+        "the server's certificate",
+        During.LOGIN,
+        (2026,),
+        r"certificate",
+        ServerError,
+        "Check ssl_mode and ssl_ca against the server's certificate.",
+    ),
+    Meaning(
+        "old TLS",
+        During.LOGIN,
+        (2026,),
+        r"protocol|version|cipher|handshake.failure|too.small|renegotiation",
+        ServerError,
+        "The server has no TLS version and cipher that we take, or (MySQL 5.7 and older) refuses our ssl_cert: a lower "
+        'tls_min_version takes older ones ("TLSv1" those of every server), and ssl_mode="DISABLED" goes without TLS.',
+    ),
+    Meaning(
+        "TLS", During.LOGIN, (2026,), r"", ServerError, "Check the TLS set-up of the server and of what is between it and us."
+    ),
+    Meaning(
+        "password expired",
+        During.ANY,
+        (1820, 1862),
+        r"",
+        AuthenticationError,
+        "The password has expired: as an administrator, ALTER USER … IDENTIFIED BY … and give us the new one.",
+    ),
+    Meaning(
+        "account locked", During.ANY, (3118, 4151), r"", AuthenticationError, "As an administrator: ALTER USER … ACCOUNT UNLOCK."
+    ),
+    Meaning(
+        "account blocked",
+        During.LOGIN,
+        (3955, 4150),
+        r"",
+        AuthenticationError,
+        "Too many passwords were wrong: as an administrator, ALTER USER … ACCOUNT UNLOCK; on MariaDB, FLUSH PRIVILEGES.",
+    ),
+    Meaning(
+        "host blocked",
+        During.LOGIN,
+        (1129,),
+        r"",
+        AuthenticationError,
+        "Too many connections of our host were broken off: as an administrator, FLUSH HOSTS, or since MySQL 8.4 "
+        "TRUNCATE TABLE performance_schema.host_cache.",
+    ),
+    Meaning(
+        "host unknown",
+        During.LOGIN,
+        (1130,),
+        r"",
+        AuthenticationError,
+        "The server has no account for our host: as an administrator, CREATE USER '{user}'@'…' IDENTIFIED BY '…' with its "
+        "name or address, and grant it what a reader needs.",
+    ),
     Meaning("TLS demanded", During.LOGIN, (3159,), r"", AuthenticationError, 'Use ssl_mode="REQUIRED".'),
-    Meaning("clear text", During.LOGIN, (2061,), r"in clear text", AuthenticationError,
-            "An account for LDAP or PAM: allow_cleartext=True sends the password itself, over a unix_socket or with "
-            'ssl_mode="VERIFY_IDENTITY" (or "VERIFY_CA" and ssl_ca) only. Or, as an administrator, give it another plugin.'),
-    Meaning("password to a stranger", During.LOGIN, (2061,), r"nothing proves who answers", AuthenticationError,
-            "Use TLS (ssl_mode), or the server's RSA key, server_public_key. Where nobody else can answer, "
-            "get_server_public_key=True believes the key that comes."),
-    Meaning("TLS needed", During.LOGIN, (2061,), r"TLS", AuthenticationError,
-            'Use TLS (ssl_mode="REQUIRED", and tls_min_version="TLSv1" where the server has no TLS 1.2), or as an administrator '
-            "give the account another plugin."),
+    Meaning(
+        "clear text",
+        During.LOGIN,
+        (2061,),
+        r"in clear text",
+        AuthenticationError,
+        "An account for LDAP or PAM: allow_cleartext=True sends the password itself, over a unix_socket or with "
+        'ssl_mode="VERIFY_IDENTITY" (or "VERIFY_CA" and ssl_ca) only. Or, as an administrator, give it another plugin.',
+    ),
+    Meaning(
+        "password to a stranger",
+        During.LOGIN,
+        (2061,),
+        r"nothing proves who answers",
+        AuthenticationError,
+        "Use TLS (ssl_mode), or the server's RSA key, server_public_key. Where nobody else can answer, "
+        "get_server_public_key=True believes the key that comes.",
+    ),
+    Meaning(
+        "TLS needed",
+        During.LOGIN,
+        (2061,),
+        r"TLS",
+        AuthenticationError,
+        'Use TLS (ssl_mode="REQUIRED", and tls_min_version="TLSv1" where the server has no TLS 1.2), or as an administrator '
+        "give the account another plugin.",
+    ),
     Meaning("old password", During.LOGIN, (1275, 2049), r"", AuthenticationError, _NEW_PASSWORD),
-    Meaning("old password, by its packet", During.LOGIN, (0,), r"unknown auth switch request", AuthenticationError,
-            _NEW_PASSWORD),
-    Meaning("plugin not loaded", During.LOGIN, (1524,), r"", AuthenticationError,
-            "As an administrator, load the plugin in the server, or give the account another one."),
-    Meaning("plugin not supported", During.LOGIN, (1251, 2059, 2061), r"", AuthenticationError,
-            "As an administrator, give the account mysql_native_password, caching_sha2_password or ed25519."),
-    Meaning("no password", During.LOGIN, (1698,), r"", AuthenticationError,
-            "The account has no password: log in over the server's unix_socket as the system's user of that name, or as an "
-            "administrator give it one."),
-    Meaning("refused", During.LOGIN, (1044, 1045), r"", AuthenticationError,
-            "Check user, password, the host that the account is for and what it REQUIREs: SSL needs TLS, X509 also ssl_cert and "
-            "ssl_key."),
-    Meaning("only SUPER may", During.QUERY, (1227,), r"\(at least one of\) the SUPER privilege", AuthenticationError,
-            "This release allows it to nobody else: as an administrator, GRANT SUPER ON *.* TO '{user}'@'%';"),
+    Meaning(
+        "old password, by its packet", During.LOGIN, (0,), r"unknown auth switch request", AuthenticationError, _NEW_PASSWORD
+    ),
+    Meaning(
+        "plugin not loaded",
+        During.LOGIN,
+        (1524,),
+        r"",
+        AuthenticationError,
+        "As an administrator, load the plugin in the server, or give the account another one.",
+    ),
+    Meaning(
+        "plugin not supported",
+        During.LOGIN,
+        (1251, 2059, 2061),
+        r"",
+        AuthenticationError,
+        "As an administrator, give the account mysql_native_password, caching_sha2_password or ed25519.",
+    ),
+    Meaning(
+        "no password",
+        During.LOGIN,
+        (1698,),
+        r"",
+        AuthenticationError,
+        "The account has no password: log in over the server's unix_socket as the system's user of that name, or as an "
+        "administrator give it one.",
+    ),
+    Meaning(
+        "refused",
+        During.LOGIN,
+        (1044, 1045),
+        r"",
+        AuthenticationError,
+        "Check user, password, the host that the account is for and what it REQUIREs: SSL needs TLS, X509 also ssl_cert and "
+        "ssl_key.",
+    ),
+    Meaning(
+        "only SUPER may",
+        During.QUERY,
+        (1227,),
+        r"\(at least one of\) the SUPER privilege",
+        AuthenticationError,
+        "This release allows it to nobody else: as an administrator, GRANT SUPER ON *.* TO '{user}'@'%';",
+    ),
     # MySQL and MariaDB answer 1045 to a replica without REPLICATION SLAVE.
     Meaning("privilege missing", During.QUERY | During.DUMP, (1045, 1142, 1143, 1227), r"", AuthenticationError, _GRANT),
-    Meaning("too many connections", During.ANY, (1040, 1203, 1226), r"", ConnectionLostError,
-            "Raise max_connections on the server, or the limit of the user."),
-    Meaning("offline mode", During.ANY, (3032,), r"", ConnectionLostError,
-            "SET GLOBAL offline_mode = 0, or give the user CONNECTION_ADMIN."),
-    Meaning("no server", During.LOGIN, (2012,), r"", ConnectionLostError,
-            "Check host and port: another service listens there, such as MySQL's X protocol on 33060, or the server hangs."),
-    Meaning("unreachable", During.LOGIN, (2002, 2003), r"", ConnectionLostError,
-            "Check host, port and network, and that the server runs."),
-    Meaning("file wanted", During.ANY, (2068,), r"", ServerError,
-            "We never send one, and no server has a reason to ask: find out what answers there."),
-    Meaning("answer too large", During.ANY, (2020,), r"", ServerError,
-            "docs/limits.md says how much an answer may take. Check host and port, and what answers there."),
+    Meaning(
+        "too many connections",
+        During.ANY,
+        (1040, 1203, 1226),
+        r"",
+        ConnectionLostError,
+        "Raise max_connections on the server, or the limit of the user.",
+    ),
+    Meaning(
+        "offline mode",
+        During.ANY,
+        (3032,),
+        r"",
+        ConnectionLostError,
+        "SET GLOBAL offline_mode = 0, or give the user CONNECTION_ADMIN.",
+    ),
+    Meaning(
+        "no server",
+        During.LOGIN,
+        (2012,),
+        r"",
+        ConnectionLostError,
+        "Check host and port: another service listens there, such as MySQL's X protocol on 33060, or the server hangs.",
+    ),
+    Meaning(
+        "unreachable",
+        During.LOGIN,
+        (2002, 2003),
+        r"",
+        ConnectionLostError,
+        "Check host, port and network, and that the server runs.",
+    ),
+    Meaning(
+        "file wanted",
+        During.ANY,
+        (2068,),
+        r"",
+        ServerError,
+        "We never send one, and no server has a reason to ask: find out what answers there.",
+    ),
+    Meaning(
+        "answer too large",
+        During.ANY,
+        (2020,),
+        r"",
+        ServerError,
+        "docs/limits.md says how much an answer may take. Check host and port, and what answers there.",
+    ),
     Meaning("shut down", During.ANY, (1053, 1077, 1078, 1079), r"", ConnectionLostError),
     Meaning("killed", During.ANY, (1317, 1927, 3169, 4031), r"", ConnectionLostError),
-    Meaning("connection broke", During.ANY, (1152, 1158, 1159, 1160, 1161, 1184, 2006, 2013, 2014, 2055), r"",
-            ConnectionLostError),
+    Meaning(
+        "connection broke", During.ANY, (1152, 1158, 1159, 1160, 1161, 1184, 2006, 2013, 2014, 2055), r"", ConnectionLostError
+    ),
     Meaning("busy", During.ANY, (1205,), r"", ConnectionLostError),
-)  # fmt: skip
+)
 
 
 def meaning(during: During, number: int, text: str) -> Meaning | None:
@@ -244,14 +485,21 @@ def stream_error(error: ServerError, source: Asked, server_id: int, position: Po
 
 
 def _error(
-    found: Meaning | None, message: str, source: Asked, *, errno: int, sqlstate: str = "", server_id: int = 0,
+    found: Meaning | None,
+    message: str,
+    source: Asked,
+    *,
+    errno: int,
+    sqlstate: str = "",
+    server_id: int = 0,
     position: Position | None = None,
-) -> SourceError:  # fmt: skip
+) -> SourceError:
     if found is None:
         return ServerError(message, errno=errno, sqlstate=sqlstate, position=position)
     where: dict[str, Any] = {
-        "position": position, "remedy": found.remedy.replace("{user}", source.user).replace("{server_id}", str(server_id))
-    }  # fmt: skip
+        "position": position,
+        "remedy": found.remedy.replace("{user}", source.user).replace("{server_id}", str(server_id)),
+    }
     if found.reason is not None:
         return PositionLostError(message, errno=errno, sqlstate=sqlstate, reason=found.reason, **where)
     if found.error is ServerError:

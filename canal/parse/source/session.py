@@ -126,9 +126,7 @@ class QuerySession:
                 doing = f"read the columns of {of}" + (f"; {len(tables)} tables are done" if tables else "")
                 log.info("%s: %s", self._source.address, doing)
                 tables += states_of(ask, schemas, some, release=self.release)
-        return Description(
-            tuple(tables), {str(row[0]): str(row[1]) for row in databases}, int(lower_case), frozenset(unread)
-        )
+        return Description(tuple(tables), {str(row[0]): str(row[1]) for row in databases}, int(lower_case), frozenset(unread))
 
     def table_names(self) -> list[tuple[str, str]]:
         """Schema and name of every table and view that the user may see."""

@@ -60,11 +60,12 @@ def unlogged(release: Release, settings: Mapping[str, str], status: tuple[Any, .
         if names:
             databases = frozenset(names.split(","))
             yield Unlogged(
-                option, f"{option}={names} keeps changes of {which} databases out of its log",
+                option,
+                f"{option}={names} keeps changes of {which} databases out of its log",
                 f"Remove {option} from its configuration and restart it, or leave those databases out of the filter.",
                 only=databases if option == "binlog_do_db" else frozenset(),
                 ignored=databases if option == "binlog_ignore_db" else frozenset(),
-            )  # fmt: skip
+            )
 
 
 def _replication(release: Release, settings: Mapping[str, str], ask: Ask) -> Literal["running", "stopped", ""]:

@@ -35,19 +35,32 @@ _RANGE: Final = re.compile(r"(.*)\{(\d+)-(\d+)\}(.*)")
 _NO_SWITCH: Final = 1 << 31
 _TLS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 _DEFAULTS: Final = {
-    "canal.auto.scan": "true", "canal.auto.scan.interval": "5", "canal.file.flush.period": "1000",
-    "canal.zookeeper.flush.period": "1000", "canal.instance.global.mode": "spring",
+    "canal.auto.scan": "true",
+    "canal.auto.scan.interval": "5",
+    "canal.file.flush.period": "1000",
+    "canal.zookeeper.flush.period": "1000",
+    "canal.instance.global.mode": "spring",
     "canal.instance.global.spring.xml": "classpath:spring/file-instance.xml",
-    "canal.instance.memory.buffer.size": "16384", "canal.instance.memory.buffer.memunit": "1024",
-    "canal.instance.memory.batch.mode": "MEMSIZE", "canal.instance.fallbackIntervalInSeconds": "60",
-    "canal.instance.detecting.interval.time": "3", "canal.instance.detecting.retry.threshold": "3",
-    "canal.instance.network.soTimeout": "30", "canal.instance.mysql.slaveId": "0", "canal.instance.tsdb.enable": "true",
+    "canal.instance.memory.buffer.size": "16384",
+    "canal.instance.memory.buffer.memunit": "1024",
+    "canal.instance.memory.batch.mode": "MEMSIZE",
+    "canal.instance.fallbackIntervalInSeconds": "60",
+    "canal.instance.detecting.interval.time": "3",
+    "canal.instance.detecting.retry.threshold": "3",
+    "canal.instance.network.soTimeout": "30",
+    "canal.instance.mysql.slaveId": "0",
+    "canal.instance.tsdb.enable": "true",
     "canal.instance.binlog.format": "ROW,STATEMENT,MIXED",
-}  # fmt: skip
+}
 _LEAVE_OUT: Final = {
-    "rows": ("insert", "update", "delete"), "dml.insert": ("insert",), "dml.update": ("update",), "dml.delete": ("delete",),
-    "query.ddl": ("ddl",), "query.dml": ("dml",), "query.dcl": ("dcl",),
-}  # fmt: skip
+    "rows": ("insert", "update", "delete"),
+    "dml.insert": ("insert",),
+    "dml.update": ("update",),
+    "dml.delete": ("delete",),
+    "query.ddl": ("ddl",),
+    "query.dml": ("dml",),
+    "query.dcl": ("dcl",),
+}
 
 
 class CanalFiles:
@@ -64,9 +77,12 @@ class CanalFiles:
     """
 
     def __init__(
-        self, server: str, instances: Mapping[str, str], folder: str | os.PathLike[str] = ".",
+        self,
+        server: str,
+        instances: Mapping[str, str],
+        folder: str | os.PathLike[str] = ".",
         environ: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._folder = Path(folder).absolute()
         self._environ = environ
         self._server = parse(server, "canal.properties")
@@ -259,9 +275,11 @@ class _Reading:
         """The options of a source and its standby, and whether it has one."""
         has_standby = bool(self._values.get(f"canal.instance.{standby}.address"))
         options = {
-            "source": self._source(master), "start": self._start(master), "standby_start": self._start(standby),
+            "source": self._source(master),
+            "start": self._start(master),
+            "standby_start": self._start(standby),
             "standby": self._source(standby) if has_standby else None,
-        }  # fmt: skip
+        }
         return options, has_standby
 
     def _group(self) -> tuple[dict[str, Any], bool]:
@@ -313,13 +331,15 @@ class _Reading:
             raise ConfigError(f"{prefix}.address is host:port, not {address!r}")
         formats = {one.strip().upper() for one in values.get("canal.instance.binlog.format").split(",")}
         return MySQLSource(
-            host=host.strip("[]"), port=int(port), user=values.get("canal.instance.dbUsername"),
+            host=host.strip("[]"),
+            port=int(port),
+            user=values.get("canal.instance.dbUsername"),
             password=values.get("canal.instance.dbPassword"),
             server_id=_number(values, "canal.instance.mysql.slaveId") or None,
             read_timeout=_number(values, "canal.instance.network.soTimeout", float),
             require_row_format=formats == {"ROW"},
             **self._tls(prefix),
-        )  # fmt: skip
+        )
 
     def _tls(self, prefix: str) -> dict[str, Any]:
         values = self._values
@@ -350,8 +370,10 @@ class _Reading:
         if gtid:
             return Position(gtid=gtid)
         journal = values.get(f"{prefix}.journal.name")
-        numbers = {name: int(_number(values, f"{prefix}.{name}")) if values.get(f"{prefix}.{name}") else 0
-                   for name in ("position", "timestamp")}  # fmt: skip
+        numbers = {
+            name: int(_number(values, f"{prefix}.{name}")) if values.get(f"{prefix}.{name}") else 0
+            for name in ("position", "timestamp")
+        }
         if journal:
             offset = numbers["position"] or (0 if numbers["timestamp"] else 4)
             return Position(journal=journal, offset=offset, timestamp=0 if offset else numbers["timestamp"])

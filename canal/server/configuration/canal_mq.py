@@ -42,27 +42,61 @@ _PIPE: Final = "batch_size and linger of canal.pipe"
 _ORDER: Final = "messages are sent in their order by one thread"
 #: Keys that have no part in the routes, and what is in their stead.
 INSTEAD: Final[dict[str, str]] = {
-    **dict.fromkeys(("canal.mq.servers", "canal.mq.producerGroup", "canal.mq.accessChannel", "canal.mq.namespace",
-                     "canal.mq.vhost", "canal.mq.exchange", "canal.mq.username", "canal.mq.password", "canal.mq.aliyunuid",
-                     "canal.mq.tag"), _TARGET),
-    "rocketmq.namesrv.addr": "name_servers= of RocketMQTarget", "rocketmq.producer.group": "group= of RocketMQTarget",
-    "rocketmq.tag": "tag= of RocketMQTarget", "rocketmq.namespace": "topic= of RocketMQTarget, as namespace%topic",
+    **dict.fromkeys(
+        (
+            "canal.mq.servers",
+            "canal.mq.producerGroup",
+            "canal.mq.accessChannel",
+            "canal.mq.namespace",
+            "canal.mq.vhost",
+            "canal.mq.exchange",
+            "canal.mq.username",
+            "canal.mq.password",
+            "canal.mq.aliyunuid",
+            "canal.mq.tag",
+        ),
+        _TARGET,
+    ),
+    "rocketmq.namesrv.addr": "name_servers= of RocketMQTarget",
+    "rocketmq.producer.group": "group= of RocketMQTarget",
+    "rocketmq.tag": "tag= of RocketMQTarget",
+    "rocketmq.namespace": "topic= of RocketMQTarget, as namespace%topic",
     "rocketmq.retry.times.when.send.failed": "on_error=canal.Retry(times=) of canal.pipe",
     "rocketmq.vip.channel.enabled": "brokers are asked at the address that their name server tells",
-    **dict.fromkeys(("rocketmq.enable.message.trace", "rocketmq.customized.trace.topic", "canal.mq.customizedTraceTopic",
-                     "canal.mq.enableMessageTrace"), "messages are not traced: each has the id of its change"),
-    **dict.fromkeys(("canal.mq.batchSize", "canal.mq.maxRequestSize", "canal.mq.lingerMs", "canal.mq.bufferMemory",
-                     "canal.mq.compressionType"), "producer= of KafkaTarget, by librdkafka's names"),
-    **dict.fromkeys(("canal.mq.kafka.kerberos.enable", "canal.mq.kafka.kerberos.jaasFilePath",
-                     "canal.mq.kafka.kerberos.krb5FilePath"), "options= of KafkaTarget, by librdkafka's names"),
+    **dict.fromkeys(
+        (
+            "rocketmq.enable.message.trace",
+            "rocketmq.customized.trace.topic",
+            "canal.mq.customizedTraceTopic",
+            "canal.mq.enableMessageTrace",
+        ),
+        "messages are not traced: each has the id of its change",
+    ),
+    **dict.fromkeys(
+        (
+            "canal.mq.batchSize",
+            "canal.mq.maxRequestSize",
+            "canal.mq.lingerMs",
+            "canal.mq.bufferMemory",
+            "canal.mq.compressionType",
+        ),
+        "producer= of KafkaTarget, by librdkafka's names",
+    ),
+    **dict.fromkeys(
+        ("canal.mq.kafka.kerberos.enable", "canal.mq.kafka.kerberos.jaasFilePath", "canal.mq.kafka.kerberos.krb5FilePath"),
+        "options= of KafkaTarget, by librdkafka's names",
+    ),
     "canal.mq.acks": "all brokers that hold a partition have each message before its commit",
     "canal.mq.transaction": "each commit of a KafkaTarget is a transaction",
     "canal.mq.retries": "on_error=canal.Retry(times=) of canal.pipe",
-    "canal.mq.canalBatchSize": _PIPE, "canal.mq.canalGetTimeout": _PIPE,
-    "canal.mq.send.thread.size": _ORDER, "canal.mq.build.thread.size": _ORDER,
+    "canal.mq.canalBatchSize": _PIPE,
+    "canal.mq.canalGetTimeout": _PIPE,
+    "canal.mq.send.thread.size": _ORDER,
+    "canal.mq.build.thread.size": _ORDER,
     "canal.mq.filterTransactionEntry": "a target is given no BEGIN and END, as with JSON messages of canal's",
-    _FLAT: "JSON messages: encode=canal.formats.CanalJson()", _QUEUES: "false",
-}  # fmt: skip
+    _FLAT: "JSON messages: encode=canal.formats.CanalJson()",
+    _QUEUES: "false",
+}
 
 
 def read_mq(values: Values, destination: str) -> CanalMQ:
@@ -78,14 +112,16 @@ def read_mq(values: Values, destination: str) -> CanalMQ:
             raise ConfigError(f"there is no key {key}", destination=destination, remedy=remedy)
     if values.get(_FLAT).lower() == "false":
         raise ConfigError(
-            f"{_FLAT}=false: messages of protobuf are not made", destination=destination,
+            f"{_FLAT}=false: messages of protobuf are not made",
+            destination=destination,
             remedy="Let consumers read JSON, and set it to true.",
-        )  # fmt: skip
+        )
     if values.get(_QUEUES).lower() == "true":
         raise ConfigError(
-            f"{_QUEUES}: no broker is asked how many queues a topic has", destination=destination,
+            f"{_QUEUES}: no broker is asked how many queues a topic has",
+            destination=destination,
             remedy="Give the numbers by canal.mq.partitionsNum or canal.mq.dynamicTopicPartitionNum.",
-        )  # fmt: skip
+        )
     if not values.get("canal.mq.topic"):
         raise ConfigError("canal.mq.topic is not set", destination=destination, remedy="Set it, for what has no other.")
     return CanalMQ(**{option: _value(values, key) for key, (option, _, _) in ROUTES.items() if values.get(key)})
@@ -93,15 +129,17 @@ def read_mq(values: Values, destination: str) -> CanalMQ:
 
 #: Keys of a producer of Kafka, and what librdkafka calls them.
 _PRODUCER: Final = {
-    "compression.type": "compression.type", "batch.size": "batch.size", "linger.ms": "linger.ms",
+    "compression.type": "compression.type",
+    "batch.size": "batch.size",
+    "linger.ms": "linger.ms",
     "max.request.size": "message.max.bytes",
-}  # fmt: skip
+}
 #: What changes the meaning of a mode, and is not done by it.
 _NOT_DONE: Final = {
     "kafka": ("kafka.kerberos.enable", "canal.mq.kafka.kerberos.enable"),
     "rocketmq": ("rocketmq.namespace", "canal.mq.namespace"),
     "rabbitmq": ("rabbitmq.resource.ownerId", "canal.mq.aliyunuid"),
-}  # fmt: skip
+}
 
 
 def read_target(values: Values, destination: str) -> Target | None:
@@ -134,27 +172,39 @@ def _address(values: Values, key: str, destination: str) -> str:
 def _kafka(values: Values, mq: CanalMQ, destination: str) -> Target:
     producer = {name: values.get(f"kafka.{key}") for key, name in _PRODUCER.items() if values.get(f"kafka.{key}")}
     return KafkaTarget(
-        _address(values, "kafka.bootstrap.servers", destination), topic=mq.topic_of, key=mq.key_of, partition=mq.partition_of,
-        encode=CanalJson(), producer=producer,
-    )  # fmt: skip
+        _address(values, "kafka.bootstrap.servers", destination),
+        topic=mq.topic_of,
+        key=mq.key_of,
+        partition=mq.partition_of,
+        encode=CanalJson(),
+        producer=producer,
+    )
 
 
 def _rocketmq(values: Values, mq: CanalMQ, destination: str) -> Target:
     return RocketMQTarget(
-        _address(values, "rocketmq.namesrv.addr", destination), topic=mq.topic_of, key=mq.key_of, partition=mq.partition_of,
-        encode=CanalJson(), group=values.get("rocketmq.producer.group") or "canal", tag=values.get("rocketmq.tag") or None,
-        access_key=values.get("canal.aliyun.accessKey"), secret_key=values.get("canal.aliyun.secretKey"),
-    )  # fmt: skip
+        _address(values, "rocketmq.namesrv.addr", destination),
+        topic=mq.topic_of,
+        key=mq.key_of,
+        partition=mq.partition_of,
+        encode=CanalJson(),
+        group=values.get("rocketmq.producer.group") or "canal",
+        tag=values.get("rocketmq.tag") or None,
+        access_key=values.get("canal.aliyun.accessKey"),
+        secret_key=values.get("canal.aliyun.secretKey"),
+    )
 
 
 def _rabbitmq(values: Values, mq: CanalMQ, destination: str) -> Target:
     named = {
         part: values.get(f"rabbitmq.{key}") or values.get(f"canal.mq.{old}")
         for part, key, old in (
-            ("vhost", "virtual.host", "vhost"), ("exchange", "exchange", "exchange"), ("user", "username", "username"),
+            ("vhost", "virtual.host", "vhost"),
+            ("exchange", "exchange", "exchange"),
+            ("user", "username", "username"),
             ("password", "password", "password"),
         )
-    }  # fmt: skip
+    }
     host = _address(values, "rabbitmq.host", destination)
     user, password, vhost = (quote(named[part], safe="") for part in ("user", "password", "vhost"))
     url = f"amqp://{user or 'guest'}:{password or 'guest'}@{host}/{vhost or '%2F'}"

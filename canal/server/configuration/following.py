@@ -35,9 +35,7 @@ class Follower:
         alarm: told what cannot be used, once, and that it is over.
     """
 
-    def __init__(
-        self, server: Configured, source: ConfigSource, interval: float, lazy: bool | None, alarm: Alarm
-    ) -> None:
+    def __init__(self, server: Configured, source: ConfigSource, interval: float, lazy: bool | None, alarm: Alarm) -> None:
         self._server = server
         self._source = source
         self._interval = interval

@@ -30,7 +30,7 @@ MAPPED: Final[dict[str, str]] = {
     "canal.zookeeper.flush.period": "PeriodMixedMeta(interval=)",
     "canal.file.data.dir": "FileMeta(directory)",
     "canal.file.flush.period": "FileMeta(interval=)",
-    "canal.auto.reset.latest.pos.mode": "on_lost=\"latest\"",
+    "canal.auto.reset.latest.pos.mode": 'on_lost="latest"',
     "canal.instance.global.mode": "spring; manager is refused, with what to do",
     "canal.instance.global.lazy": "whether it is started at its first use",
     "canal.instance.global.spring.xml": "the preset: memory, file, default, group",
@@ -99,39 +99,92 @@ _OF_GROUP: Final = {
         ("address", f"{source} host and port"),
         *((part, start) for part in ("journal.name", "position", "timestamp", "gtid")),
     )
-}  # fmt: skip
+}
 MAPPED.update(_OF_GROUP)
 #: Of the other presets, in whose stead the group has those above.
 _OF_ONE_SOURCE: Final = frozenset(key for key in MAPPED if re.match(r"canal\.instance\.(master|standby)\.", key))
 
 #: Keys without a meaning here, and why.
 WITHOUT: Final[dict[str, str]] = {
-    **dict.fromkeys(("canal.ip", "canal.port", "canal.register.ip", "canal.user", "canal.passwd", "canal.withoutNetty",
-                     "canal.id", "canal.socketChannel"), _SERVER),
+    **dict.fromkeys(
+        (
+            "canal.ip",
+            "canal.port",
+            "canal.register.ip",
+            "canal.user",
+            "canal.passwd",
+            "canal.withoutNetty",
+            "canal.id",
+            "canal.socketChannel",
+        ),
+        _SERVER,
+    ),
     "canal.metrics.pull.port": "canal.metrics.register(server) exports the metrics over a port of yours",
-    **dict.fromkeys(("canal.admin.manager", "canal.admin.port", "canal.admin.user", "canal.admin.passwd",
-                     "canal.admin.register.auto", "canal.admin.register.cluster", "canal.admin.register.name",
-                     "canal.instance.global.manager.address"), _ADMIN),
+    **dict.fromkeys(
+        (
+            "canal.admin.manager",
+            "canal.admin.port",
+            "canal.admin.user",
+            "canal.admin.passwd",
+            "canal.admin.register.auto",
+            "canal.admin.register.cluster",
+            "canal.admin.register.name",
+            "canal.instance.global.manager.address",
+        ),
+        _ADMIN,
+    ),
     "canal.instance.memory.rawEntry": "an entry keeps the bytes of the log, and decodes them where they are used",
     "canal.instance.transaction.size": "a transaction is cut where it does not fit into the store",
     **dict.fromkeys(("canal.instance.network.receiveBufferSize", "canal.instance.network.sendBufferSize"), _BUFFERS),
     "canal.instance.filter.druid.ddl": "there is one parser of statements",
     "canal.instance.filter.transaction.entry": "BEGIN and END are always there; to_canal_json leaves them out",
     "canal.instance.binlog.image": "every row image is read",
-    **dict.fromkeys(("canal.instance.parser.parallel", "canal.instance.parser.parallelThreadSize",
-                     "canal.instance.parser.parallelBufferSize"), _CORES),
+    **dict.fromkeys(
+        (
+            "canal.instance.parser.parallel",
+            "canal.instance.parser.parallelThreadSize",
+            "canal.instance.parser.parallelBufferSize",
+        ),
+        _CORES,
+    ),
     **dict.fromkeys(("canal.instance.connectionCharset", "canal.instance.connectionCharsetNumber"), _COLUMNS),
     "canal.instance.defaultDatabaseName": "a connection needs no database",
-    **dict.fromkeys(("canal.instance.tsdb.dir", "canal.instance.tsdb.url", "canal.instance.tsdb.dbUsername",
-                     "canal.instance.tsdb.dbPassword", "canal.instance.tsdb.snapshot.interval",
-                     "canal.instance.tsdb.snapshot.expire", "canal.instance.tsdb.spring.xml"), _HISTORY),
+    **dict.fromkeys(
+        (
+            "canal.instance.tsdb.dir",
+            "canal.instance.tsdb.url",
+            "canal.instance.tsdb.dbUsername",
+            "canal.instance.tsdb.dbPassword",
+            "canal.instance.tsdb.snapshot.interval",
+            "canal.instance.tsdb.snapshot.expire",
+            "canal.instance.tsdb.spring.xml",
+        ),
+        _HISTORY,
+    ),
     "canal.instance.pwdPublicKey": "of enableDruid, which is refused",
-    **dict.fromkeys(("canal.instance.rds.accesskey", "canal.instance.rds.secretkey", "canal.instance.rds.instanceId",
-                     "canal.aliyun.accessKey", "canal.aliyun.secretKey", "canal.aliyun.accesskey", "canal.aliyun.secretkey",
-                     "canal.aliyun.uid"), _ALIYUN),
-    **dict.fromkeys((f"canal.instance.{which}.{what}CertificateKeyStore{part}" for which in ("master", "standby")
-                     for what in ("trust", "client") for part in ("Type", "Password")), _KEYSTORE),
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "canal.instance.rds.accesskey",
+            "canal.instance.rds.secretkey",
+            "canal.instance.rds.instanceId",
+            "canal.aliyun.accessKey",
+            "canal.aliyun.secretKey",
+            "canal.aliyun.accesskey",
+            "canal.aliyun.secretkey",
+            "canal.aliyun.uid",
+        ),
+        _ALIYUN,
+    ),
+    **dict.fromkeys(
+        (
+            f"canal.instance.{which}.{what}CertificateKeyStore{part}"
+            for which in ("master", "standby")
+            for what in ("trust", "client")
+            for part in ("Type", "Password")
+        ),
+        _KEYSTORE,
+    ),
+}
 
 #: Beginnings of keys without a meaning here.
 PREFIXES: Final = dict.fromkeys(("canal.mq.", "kafka.", "rocketmq.", "rabbitmq.", "pulsarmq."), _BROKER)

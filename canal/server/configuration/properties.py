@@ -85,9 +85,7 @@ class Values:
         where: the file, for errors, which never show a value.
     """
 
-    def __init__(
-        self, *given: Mapping[str, str], where: str, environ: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, *given: Mapping[str, str], where: str, environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
         self._where = where
         self._given: dict[str, str] = {}

@@ -71,9 +71,12 @@ class TomlFiles:
     """
 
     def __init__(
-        self, text: str, where: str = "canal.toml", others: Mapping[str, str] | None = None,
+        self,
+        text: str,
+        where: str = "canal.toml",
+        others: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._where = where
         self._environ = os.environ if environ is None else environ
         self._others = dict(others or {})
@@ -184,8 +187,11 @@ def _table(value: Any, where: str) -> dict[str, Any]:
 
 def _merged(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """The own values, and the defaults of what has none; tables are merged."""
-    both = {name: _merged(defaults[name], own[name]) for name in defaults.keys() & own.keys()
-            if isinstance(defaults[name], dict) and isinstance(own[name], dict)}  # fmt: skip
+    both = {
+        name: _merged(defaults[name], own[name])
+        for name in defaults.keys() & own.keys()
+        if isinstance(defaults[name], dict) and isinstance(own[name], dict)
+    }
     return {**defaults, **own, **both}
 
 
@@ -281,8 +287,15 @@ def _zone(value: Any, where: str) -> Any:
 
 
 _MAKE: Final[dict[str, Callable[[Any, str], Any]]] = {
-    "source": _source, "standby": _source, "start": _position, "standby_start": _position, "meta": _meta,
-    "heartbeat": _made(Heartbeat), "ha": _made(ZooKeeper), "time_zone": _zone, "mask": _mask,
+    "source": _source,
+    "standby": _source,
+    "start": _position,
+    "standby_start": _position,
+    "meta": _meta,
+    "heartbeat": _made(Heartbeat),
+    "ha": _made(ZooKeeper),
+    "time_zone": _zone,
+    "mask": _mask,
     "schema_history": lambda value, where: _call(FileHistory, {"directory": value}, where),
     "reconnect_backoff": lambda value, where: tuple(value) if isinstance(value, list) else value,
-}  # fmt: skip
+}

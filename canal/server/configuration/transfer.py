@@ -32,19 +32,43 @@ _TARGET: Final = "an option of the target"
 #: Options beside the rules, and what is in their stead.
 _NOTES: Final[dict[str, str]] = {
     **dict.fromkeys(("addr", "user", "pass", "slave_id"), _SOURCE),
-    "charset": "text is decoded in the charset of its column", "flavor": "asked of the server",
-    "data_dir": "meta=canal.FileMeta(directory)", "logger": "Python's logging, of the name canal",
-    "maxprocs": "one thread writes, in order", "bulk_size": "batch_size of canal.pipe",
+    "charset": "text is decoded in the charset of its column",
+    "flavor": "asked of the server",
+    "data_dir": "meta=canal.FileMeta(directory)",
+    "logger": "Python's logging, of the name canal",
+    "maxprocs": "one thread writes, in order",
+    "bulk_size": "batch_size of canal.pipe",
     "flush_bulk_interval": "linger of canal.pipe",
     **dict.fromkeys(("mysqldump", "skip_master_data"), "an initial load: docs/how-to/initial-load.md"),
     "skip_no_pk_table": "a table without a primary key has messages without a key",
     **dict.fromkeys(("enable_exporter", "exporter_addr", "enable_web_admin", "web_admin_port"), _METER),
     "cluster": "ha=canal.ZooKeeper(hosts=…)",
-    **dict.fromkeys(("kafka_addrs", "kafka_sasl_user", "kafka_sasl_password", "rabbitmq_addr", "rocketmq_name_servers",
-                     "rocketmq_group_name", "rocketmq_instance_name", "rocketmq_access_key", "rocketmq_secret_key",
-                     "redis_addrs", "redis_pass", "redis_database", "redis_group_type", "mongodb_addrs", "mongodb_username",
-                     "mongodb_password", "es_addrs", "es_user", "es_password", "es_version"), _TARGET),
-}  # fmt: skip
+    **dict.fromkeys(
+        (
+            "kafka_addrs",
+            "kafka_sasl_user",
+            "kafka_sasl_password",
+            "rabbitmq_addr",
+            "rocketmq_name_servers",
+            "rocketmq_group_name",
+            "rocketmq_instance_name",
+            "rocketmq_access_key",
+            "rocketmq_secret_key",
+            "redis_addrs",
+            "redis_pass",
+            "redis_database",
+            "redis_group_type",
+            "mongodb_addrs",
+            "mongodb_username",
+            "mongodb_password",
+            "es_addrs",
+            "es_user",
+            "es_password",
+            "es_version",
+        ),
+        _TARGET,
+    ),
+}
 _BROKERS: Final = {"kafka": "kafka_topic", "rabbitmq": "rabbitmq_queue", "rocketmq": "rocketmq_topic"}
 #: The options of rules that are of one target.
 _TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -52,22 +76,32 @@ _TARGETS: Final[Mapping[str, tuple[str, ...]]] = {
     "redis": ("redis_structure", "redis_key_prefix", "redis_key_column", "redis_key_value", "redis_sorted_set_score_column"),
     "mongodb": ("mongodb_database", "mongodb_collection"),
     "elasticsearch": ("es_index", "es_mappings"),
-}  # fmt: skip
+}
 _SCRIPT: Final = "Write it as transform= of a canal.Rule."
 _FLAGS: Final = ("column_lower_case", "column_upper_case", "column_underscore_to_camel", "reserve_raw_data")
 _MAPPED: Final = (
-    "schema", "table", "include_columns", "exclude_columns", "column_mappings", "default_column_values", "date_formatter",
-    "datetime_formatter", "value_encoder", *_FLAGS,
-)  # fmt: skip
+    "schema",
+    "table",
+    "include_columns",
+    "exclude_columns",
+    "column_mappings",
+    "default_column_values",
+    "date_formatter",
+    "datetime_formatter",
+    "value_encoder",
+    *_FLAGS,
+)
 #: In ``to`` of a rule the name at the source.
 _TABLE: Final = "{table}"
 _CODE: Final = "Write it in Python: transform= of a canal.Rule, or encode= of the target."
 _NAMES_KEYS: Final = "Name the columns of the key by keys= of a canal.Rule."
 _REFUSED: Final = {
     **dict.fromkeys(("lua_script", "lua_file_path", "value_formatter"), _CODE),
-    "redis_key_formatter": _NAMES_KEYS, "redis_hash_field_prefix": _NAMES_KEYS, "redis_hash_field_column": _NAMES_KEYS,
+    "redis_key_formatter": _NAMES_KEYS,
+    "redis_hash_field_prefix": _NAMES_KEYS,
+    "redis_hash_field_column": _NAMES_KEYS,
     "es_type": "There are none since Elasticsearch 7: take it out.",
-}  # fmt: skip
+}
 #: What a target that keeps rows has no use for.
 _OF_MESSAGES: Final = ("date_formatter", "datetime_formatter", "reserve_raw_data")
 _OF_OTHERS: Final = re.compile(r"(redis|mongodb|es|kafka|rabbitmq|rocketmq)_\w+")
@@ -76,11 +110,12 @@ _STRUCTURES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "string": ("json", ("redis_key_prefix", "redis_key_column")),
     "set": ("set", ("redis_key_value",)),
     "sortedset": ("sortedset", ("redis_key_value", "redis_sorted_set_score_column")),
-}  # fmt: skip
+}
 _ROWS: Final = "Take it out: values have the types of their columns. mask= of a canal.Rule makes others of them."
 _KINDS: Final[Mapping[str, tuple[type, str]]] = {
-    **dict.fromkeys(_FLAGS, (bool, "true or false")), "es_mappings": (list, "a list")
-}  # fmt: skip
+    **dict.fromkeys(_FLAGS, (bool, "true or false")),
+    "es_mappings": (list, "a list"),
+}
 _ORDER: Final = "of a full load, which reads by the primary key: docs/how-to/initial-load.md"
 
 
@@ -231,15 +266,22 @@ class _Reading:
     def rule(self) -> Rule:
         keys = None if "redis_key_column" not in self.options else [self._renamed(self._text("redis_key_column"))]
         return Rule(
-            tables=self.tables, fields=self._list("include_columns"), exclude=self._list("exclude_columns") or (),
-            defaults=self._pairs("default_column_values"), rename=self._renamed, keys=keys, to=self._to(),
-        )  # fmt: skip
+            tables=self.tables,
+            fields=self._list("include_columns"),
+            exclude=self._list("exclude_columns") or (),
+            defaults=self._pairs("default_column_values"),
+            rename=self._renamed,
+            keys=keys,
+            to=self._to(),
+        )
 
     @property
     def _renamed(self) -> _Names:
         letters: dict[str, Callable[[str], str]] = {
-            "column_underscore_to_camel": camel, "column_lower_case": str.lower, "column_upper_case": str.upper,
-        }  # fmt: skip
+            "column_underscore_to_camel": camel,
+            "column_lower_case": str.lower,
+            "column_upper_case": str.upper,
+        }
         chosen = next((change for name, change in letters.items() if self.options.get(name)), str)
         mapped = self._pairs("column_mappings") | {column: field for column, field, _ in self._fields()}
         return _Names({name.upper(): new for name, new in mapped.items()}, chosen)

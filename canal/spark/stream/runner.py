@@ -138,9 +138,11 @@ class Runner:
         """Whether a backlog is to be one batch with what is behind it up to the target, in the same file."""
         target = self._target
         return (
-            self._is_one_batch and self._options.max_bytes is None
-            and target is not None and end.position.journal == target.journal
-        )  # fmt: skip
+            self._is_one_batch
+            and self._options.max_bytes is None
+            and target is not None
+            and end.position.journal == target.journal
+        )
 
     def _check_log(self) -> None:
         """Raise what keeps the log from being read, such as a privilege, before a snapshot that takes long."""
@@ -184,8 +186,9 @@ class Runner:
     def _planned_again(self, lost: SnapshotPlan) -> SnapshotPlan:
         log.warning(
             "the plan %s of the snapshot of %s is not in snapshotDir here: the whole table is read again, at the same position",
-            lost.kept, lost.name,
-        )  # fmt: skip
+            lost.kept,
+            lost.name,
+        )
         options = self._options
         assert self._shape is not None
         source = cast(MySQLSource, another(options.source))

@@ -35,9 +35,11 @@ def attach(options: Options) -> Options:
         found = remote.ask("describe", table=options.table)[0]
     black = ",".join(filter(None, (options.black_filter, found["black_filter"])))
     return attrs.evolve(
-        options, source=decode_source(found["source"]) or options.source, black_filter=black,
+        options,
+        source=decode_source(found["source"]) or options.source,
+        black_filter=black,
         filter=_both(options.filter, found["filter"]),
-    )  # fmt: skip
+    )
 
 
 def _both(one: str, other: str) -> str:
@@ -120,9 +122,7 @@ class SharedInstance:
         remote = self._remote = Remote(self._name)
         try:
             timeout = self._options.start_timeout
-            reply, _ = remote.ask(
-                "open", wait=timeout, timeout=timeout, client=self._options.client, filter=self._options.filter
-            )
+            reply, _ = remote.ask("open", wait=timeout, timeout=timeout, client=self._options.client, filter=self._options.filter)
         except BaseException:
             remote.close()
             raise

@@ -96,10 +96,11 @@ class Until:
         assert self.parser is not None
         if not self.is_over(self.parser.position.source):
             raise PositionLostError(
-                f"the log ends at {self.parser.position}, before {self._stretch.end}", reason=LostReason.BEYOND,
+                f"the log ends at {self.parser.position}, before {self._stretch.end}",
+                reason=LostReason.BEYOND,
                 position=self._stretch.end,
                 remedy="The end of the log is gone: restore it, or begin a new checkpoint and copy the table anew.",
-            )  # fmt: skip
+            )
 
 
 class _UntilConnection:
@@ -149,10 +150,16 @@ def open_instance(options: Options, source: Source, start: str | Position, *, hi
     wait = min(_PREDECESSOR, options.start_timeout / 2)
     kept = FileHistory(options.history_dir, wait=wait) if history and options.history_dir is not None else None
     config = InstanceConfig(
-        destination="spark", source=source, filter=options.filter, black_filter=options.black_filter, start=start,
-        store_bytes=options.store_bytes, start_timeout=options.start_timeout,
-        schema_history=kept, unknown_columns=options.unknown_columns,
-    )  # fmt: skip
+        destination="spark",
+        source=source,
+        filter=options.filter,
+        black_filter=options.black_filter,
+        start=start,
+        store_bytes=options.store_bytes,
+        start_timeout=options.start_timeout,
+        schema_history=kept,
+        unknown_columns=options.unknown_columns,
+    )
     instance = Instance(config)
     if isinstance(source, Until):
         assert isinstance(instance.parser, BinlogParser)
@@ -160,9 +167,7 @@ def open_instance(options: Options, source: Source, start: str | Position, *, hi
     return instance.start()
 
 
-def read_stretch(
-    options: Options, watch: Watch, stretch: Stretch, *, history: bool = False
-) -> Iterator[tuple[int, Entry]]:
+def read_stretch(options: Options, watch: Watch, stretch: Stretch, *, history: bool = False) -> Iterator[tuple[int, Entry]]:
     """The entries of a stretch, each with its epoch, over a dump of their own.
 
     Raises:
@@ -232,9 +237,10 @@ def within(entry: Entry, stretch: Stretch) -> bool | None:
         raise PositionLostError(
             f"the end of a batch, {end}, cannot be found at server {transaction.source}"
             + (": it lies inside a transaction of another server" if end.row else ", without GTIDs"),
-            reason=LostReason.OTHER_SERVER, position=end,
+            reason=LostReason.OTHER_SERVER,
+            position=end,
             remedy="Let it be read from the server that it was planned on, or begin a new checkpoint and copy the table anew.",
-        )  # fmt: skip
+        )
     return covers(end.gtid_set, Position(gtid=transaction.gtid).gtid_set)
 
 
@@ -272,7 +278,8 @@ def plan(options: Options, whole: Stretch) -> list[Stretch]:
     at = whole.types_at or f"{start.journal}:{start.offset}"
     return [
         # Those behind something that was acknowledged are younger, and in which part that is only its reader knows.
-        attrs.evolve(whole, end=other) if one is start
+        attrs.evolve(whole, end=other)
+        if one is start
         else Stretch(one, other, epoch, "" if options.acknowledged else whole.types, at)
         for one, other, epoch in zip(positions, positions[1:], epochs)
         if other.row or not one.journal or _file_position(one) != _file_position(other)
@@ -285,8 +292,10 @@ def _head(connection: FullConnection, journal: str, end: Position) -> Position:
     if incarnation == "" and connection.identity:
         raise PositionLostError(
             f"{journal} is gone since the source has named it: its log was purged or begun anew",
-            reason=LostReason.PURGED, position=journal, remedy="Begin a new checkpoint and copy the table anew.",
-        )  # fmt: skip
+            reason=LostReason.PURGED,
+            position=journal,
+            remedy="Begin a new checkpoint and copy the table anew.",
+        )
     if journal == end.journal and incarnation and end.incarnation not in ("", incarnation):
         raise _begun_anew(journal, end)
     return Position(journal=journal, offset=layout.FIRST, source=connection.identity, incarnation=incarnation or "")
@@ -295,16 +304,19 @@ def _head(connection: FullConnection, journal: str, end: Position) -> Position:
 def _begun_anew(journal: str, end: Position) -> PositionLostError:
     return PositionLostError(
         f"{journal} is not the log that {end} is a position of: it was begun anew",
-        reason=LostReason.DIVERGED, position=end, remedy="Begin a new checkpoint and copy the table anew.",
-    )  # fmt: skip
+        reason=LostReason.DIVERGED,
+        position=end,
+        remedy="Begin a new checkpoint and copy the table anew.",
+    )
 
 
 def _check_names(names: list[str], position: Position) -> None:
     if position.journal not in names:
         raise PositionLostError(
-            f"the source has no log {position.journal}, it has {names[0]} to {names[-1]}", position=position,
+            f"the source has no log {position.journal}, it has {names[0]} to {names[-1]}",
+            position=position,
             remedy="Begin a new checkpoint and copy the table anew.",
-        )  # fmt: skip
+        )
 
 
 @lru_cache(maxsize=64)
@@ -322,8 +334,9 @@ def _renamed(journal: str, first: str, last: str) -> PositionLostError:
     return PositionLostError(
         f"the files of the log have got other names around {journal} (log_bin was changed), so what of them lies between "
         f"{first or 'the start'} and {last} cannot be told",
-        position=journal, remedy="Begin a new checkpoint and copy the table anew.",
-    )  # fmt: skip
+        position=journal,
+        remedy="Begin a new checkpoint and copy the table anew.",
+    )
 
 
 def renames(*journals: str) -> int:
@@ -338,10 +351,11 @@ def wait_for_end(connection: FullConnection, end: Position, timeout: float) -> N
         if time.monotonic() >= deadline:
             raise PositionLostError(
                 f"server {connection.identity} has not got all up to {end}: its log lacks transactions",
-                reason=LostReason.OTHER_SERVER, position=end,
+                reason=LostReason.OTHER_SERVER,
+                position=end,
                 remedy="Let the server catch up, or read from the one that the batch was planned on; where these transactions "
                 "are lost begin a new checkpoint and copy the table anew.",
-            )  # fmt: skip
+            )
         time.sleep(0.2)
 
 

@@ -157,9 +157,10 @@ class Watch:
         gone = sorted(names & {column.name.lower() for column in table.columns})
         if gone and is_new and self._options.schema_change != "keep":
             raise SchemaError(
-                f"the columns of {table.name} have changed: {', '.join(gone)} was dropped", position=_position(entry),
+                f"the columns of {table.name} have changed: {', '.join(gone)} was dropped",
+                position=_position(entry),
                 remedy="Start the query again (load it anew) to read on with the present columns.",
-            )  # fmt: skip
+            )
         if names and self.types != _NO_COLUMNS:
             self._remember(ColumnSchema(name) for name in names)
 
@@ -231,9 +232,10 @@ class Epochs:
                 raise PositionLostError(
                     f"the source is another server, {source}, before {self._source}, and without GTIDs: which of its "
                     "transactions came already cannot be told for sure",
-                    reason=LostReason.OTHER_SERVER, position=f"{transaction.journal}:{transaction.offset}",
+                    reason=LostReason.OTHER_SERVER,
+                    position=f"{transaction.journal}:{transaction.offset}",
                     remedy="Go on at the former server, or begin a new checkpoint and copy the table anew.",
-                )  # fmt: skip
+                )
             if self._source:
                 self._epoch += 1
                 log.warning("the source is another server: %s, before %s", source, self._source)
@@ -244,9 +246,10 @@ class Epochs:
         elif (number, transaction.offset) < self._position:
             raise PositionLostError(
                 f"{transaction!r} comes behind {base} {self._position}: the log was begun anew",
-                reason=LostReason.DIVERGED, position=f"{transaction.journal}:{transaction.offset}",
+                reason=LostReason.DIVERGED,
+                position=f"{transaction.journal}:{transaction.offset}",
                 remedy="Begin a new checkpoint and copy the table anew.",
-            )  # fmt: skip
+            )
         self._source, self._base, self._position = source, base, (number, transaction.offset)
         if self._epoch > _MOST_EPOCHS:
             raise UnsupportedError(

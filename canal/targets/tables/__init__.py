@@ -37,6 +37,7 @@ _HOMES: Final = {
     "Upkeep": "upkeep",
 }
 
+
 class TableWork(Protocol):
     """One transaction on a target: what was read of it is checked when it is written."""
 
@@ -52,9 +53,7 @@ class TableWork(Protocol):
     def is_empty(self) -> bool:
         """Whether the table, which is there, has no rows; asked when a snapshot begins."""
 
-    def write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
-    ) -> None:
+    def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
         """Remove the rows whose keys are in ``deletes``, put those of ``upserts``, and store ``progress``: all or nothing.
 
         ``upserts`` has the columns of ``schema``, in its order, and then those of ``added`` that it lacks, which are to be

@@ -139,9 +139,7 @@ class _DeltaWork:
         with understood(self._target.path):
             return bool(self._table.to_pyarrow_dataset().count_rows() == 0)
 
-    def write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
-    ) -> None:
+    def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
         lake = need("deltalake", "lake")
         commit = self.commit(progress)
         with understood(self._target.path, (lake.exceptions.CommitFailedError,)):
@@ -149,9 +147,13 @@ class _DeltaWork:
                 if self.schema is not None and any(field.name in self.schema.names for field in added):
                     rows = upserts if replace else self._rewritten(upserts, deletes)
                     lake.write_deltalake(
-                        self._table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=commit,
+                        self._table,
+                        rows,
+                        mode="overwrite",
+                        schema_mode="overwrite",
+                        commit_properties=commit,
                         partition_by=self._table.metadata().partition_columns or None,
-                    )  # fmt: skip
+                    )
                     return
                 self._prepare(lake, upserts.schema, added)
                 if replace or self.schema is None or not deletes.num_columns:

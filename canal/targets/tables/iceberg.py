@@ -215,9 +215,7 @@ class _IcebergWork:
         with understood(self._target.table):
             return bool(self._table.scan(limit=1).to_arrow().num_rows == 0)
 
-    def write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
-    ) -> None:
+    def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
         errors = need("pyiceberg.exceptions", "lake")
         with understood(self._target.table, (errors.CommitFailedException, errors.TableAlreadyExistsError)):
             if self._table is None:

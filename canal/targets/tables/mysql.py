@@ -138,8 +138,9 @@ class _MySQLWork:
         at = "table_schema = %s AND table_name = %s"
         self._cursor.execute(
             "SELECT t.engine, e.transactions FROM information_schema.tables t LEFT JOIN information_schema.engines e"
-            f" ON e.engine = t.engine WHERE {at}", (schema, table),
-        )  # fmt: skip
+            f" ON e.engine = t.engine WHERE {at}",
+            (schema, table),
+        )
         for engine, transactions in self._cursor.fetchall():
             if transactions != "YES":
                 raise TargetSchemaError(
@@ -197,9 +198,7 @@ class _MySQLWork:
     def is_empty(self) -> bool:
         return not self._cursor.execute(f"SELECT 1 FROM {self._table} LIMIT 1")
 
-    def write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
-    ) -> None:
+    def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
         assert self.schema is not None
         if lacking := [field.name for field in added if field.name not in self.schema.names]:
             adds = ", ".join(f"ADD {_quoted(name)} …" for name in lacking)
@@ -265,8 +264,9 @@ class _MySQLWork:
         # To the target's collation 'a' may be 'A': only the bytes tell. The column itself is tested for the sake of its index.
         tested += [
             (f"CAST(CONVERT({_quoted(name).replace('%', '%%')} USING utf8mb4) AS BINARY)", keys[name].cast(pa.binary()))
-            for name in keys.column_names if name in texts
-        ]  # fmt: skip
+            for name in keys.column_names
+            if name in texts
+        ]
         one = "(" + " AND ".join(f"{name} = %s" for name, _ in tested) + ")"  # not all servers use an index for (a, b) IN (…)
         for batch in self._slices(pa.table([values for _, values in tested], [str(n) for n in range(len(tested))])):
             columns = [column.to_pylist() for column in batch.columns]

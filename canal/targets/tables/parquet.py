@@ -79,9 +79,7 @@ class _ParquetWork:
     def is_empty(self) -> bool:
         raise NotImplementedError("what is appended may have anything before it")
 
-    def write(
-        self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool
-    ) -> None:
+    def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
         if replace:
             raise ConfigError(
                 "a directory of parquet files cannot be emptied for another snapshot while others read it",

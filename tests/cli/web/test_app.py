@@ -28,8 +28,9 @@ class Answer:
         return json.loads(self.body)
 
 
-async def call(app: Any, path: str, method: str = "GET", *, headers: Any = (), enough: Callable[[bytes], bool] | None = None,
-               **scope: Any) -> Answer:  # fmt: skip
+async def call(
+    app: Any, path: str, method: str = "GET", *, headers: Any = (), enough: Callable[[bytes], bool] | None = None, **scope: Any
+) -> Answer:
     """One request; where ``enough`` of an answer without end has come the client goes."""
     sent: list[Any] = []
     gone = asyncio.Event()

@@ -63,18 +63,24 @@ def test_there_is_no_key_that_canal_does_not_have() -> None:
         ("canal.instance.memory.buffer.size=4096\ncanal.instance.memory.buffer.memunit=10", "store_bytes", 40960),
         ("canal.instance.memory.batch.mode=ITEMSIZE", "store_bytes", 64 << 20),
         ("", "start", "latest"),
-        ("canal.instance.master.journal.name=b.000007\ncanal.instance.master.position=99", "start",
-         canal.Position("b.000007", 99)),
+        (
+            "canal.instance.master.journal.name=b.000007\ncanal.instance.master.position=99",
+            "start",
+            canal.Position("b.000007", 99),
+        ),
         ("canal.instance.master.journal.name=b.000007", "start", canal.Position("b.000007", 4)),
-        ("canal.instance.master.journal.name=b.000007\ncanal.instance.master.timestamp=1600000000000", "start",
-         canal.Position("b.000007", timestamp=1600000000000)),
+        (
+            "canal.instance.master.journal.name=b.000007\ncanal.instance.master.timestamp=1600000000000",
+            "start",
+            canal.Position("b.000007", timestamp=1600000000000),
+        ),
         ("canal.instance.master.timestamp=1600000000000", "start", canal.Position(timestamp=1600000000000)),
         ("canal.instance.gtidon=true\ncanal.instance.master.gtid=0-1-5", "start", canal.Position(gtid="0-1-5")),
         ("canal.instance.master.gtid=0-1-5", "start", "latest"),
         ("", "heartbeat", None),
         ("", "standby", None),
     ],
-)  # fmt: skip
+)
 def test_what_a_key_sets(text: str, option: str, value: Any) -> None:
     assert getattr(config(text), option) == value
 
@@ -92,12 +98,18 @@ def test_what_a_key_sets(text: str, option: str, value: Any) -> None:
         ("canal.instance.mysql.slaveId=77", "server_id", 77),
         ("canal.instance.mysql.slaveId=0", "server_id", None),
         ("canal.instance.network.soTimeout=11", "read_timeout", 11.0),
-        ("canal.instance.master.sslMode=REQUIRED\ncanal.instance.master.tlsVersions=TLSv1.3,TLSv1.2", "tls_min_version",
-         "TLSv1.2"),
-        ("canal.instance.master.sslMode=VERIFY_CA\ncanal.instance.master.trustCertificateKeyStoreUrl=file:/ca.pem", "ssl_ca",
-         "/ca.pem"),
+        (
+            "canal.instance.master.sslMode=REQUIRED\ncanal.instance.master.tlsVersions=TLSv1.3,TLSv1.2",
+            "tls_min_version",
+            "TLSv1.2",
+        ),
+        (
+            "canal.instance.master.sslMode=VERIFY_CA\ncanal.instance.master.trustCertificateKeyStoreUrl=file:/ca.pem",
+            "ssl_ca",
+            "/ca.pem",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_key_says_of_the_source(text: str, option: str, value: Any) -> None:
     assert getattr(config(text).source, option) == value
 
@@ -122,8 +134,11 @@ def test_the_presets(tmp_path: Path) -> None:
     def preset(name: str, more: str = "") -> canal.InstanceConfig:
         return config(server=f"canal.instance.global.spring.xml=classpath:spring/{name}-instance.xml\n{more}")
 
-    memory, file, default = preset("memory"), preset("file", "canal.file.data.dir=${canal.conf.dir}"), preset(
-        "default", "canal.zkServers=zk1:2181,zk2:2181;zk9:2181\ncanal.zookeeper.flush.period=500")  # fmt: skip
+    memory, file, default = (
+        preset("memory"),
+        preset("file", "canal.file.data.dir=${canal.conf.dir}"),
+        preset("default", "canal.zkServers=zk1:2181,zk2:2181;zk9:2181\ncanal.zookeeper.flush.period=500"),
+    )
     assert isinstance(memory.meta, canal.MemoryMeta)
     assert isinstance(memory.schema_history, MemoryHistory)
     assert isinstance(file.meta, canal.FileMeta)
@@ -190,11 +205,13 @@ def test_environment_and_secrets_by_reference(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("p w\n")
     files = CanalFiles(
         "canal.port = ${canal.admin.port}\n",  # leads nowhere, and has no meaning: no harm
-        {"shop": f"canal.instance.master.address=${{DB_HOST}}:${{DB_PORT:3306}}\ncanal.instance.dbUsername=${{env:DB_USER}}\n"
-                 f"canal.instance.dbPassword=${{file:{tmp_path}/password}}\nmine=db\n"
-                 "canal.instance.filter.regex=${mine}_${canal.instance.destination}\\\\..*\n"},
+        {
+            "shop": f"canal.instance.master.address=${{DB_HOST}}:${{DB_PORT:3306}}\ncanal.instance.dbUsername=${{env:DB_USER}}\n"
+            f"canal.instance.dbPassword=${{file:{tmp_path}/password}}\nmine=db\n"
+            "canal.instance.filter.regex=${mine}_${canal.instance.destination}\\\\..*\n"
+        },
         environ={"DB_HOST": "db9", "DB_USER": "me", "canal.instance.mysql.slaveId": "5"},
-    )  # fmt: skip
+    )
     source: Any = files.config("shop").source
     before = files.digest("shop")
     (tmp_path / "password").write_text("other")
@@ -209,8 +226,15 @@ def test_properties_as_java_reads_them() -> None:
     text += "long = one,\\\n   two,\\\r\n\tthree\nempty=\nz=\\\\.*"
 
     assert parse(text, "x") == {
-        "a": "1", "b": "2", "c": "3", "d": "", "e =:f": "g\thA\\", "long": "one,two,three", "empty": "", "z": "\\.*",
-    }  # fmt: skip
+        "a": "1",
+        "b": "2",
+        "c": "3",
+        "d": "",
+        "e =:f": "g\thA\\",
+        "long": "one,two,three",
+        "empty": "",
+        "z": "\\.*",
+    }
     with pytest.raises(canal.ConfigError, match="x, line 2"):
         parse("a=1\nb=\\u12g4", "x")
 

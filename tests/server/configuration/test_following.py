@@ -55,8 +55,15 @@ def is_unknown(server: canal.Server, name: str) -> bool:
 
 
 def own(address: str, *lines: str) -> str:
-    return "\n".join([f"canal.instance.master.address={address}", "canal.instance.dbUsername=canal",
-                      "canal.instance.dbPassword=secret", *lines, ""])  # fmt: skip
+    return "\n".join(
+        [
+            f"canal.instance.master.address={address}",
+            "canal.instance.dbUsername=canal",
+            "canal.instance.dbPassword=secret",
+            *lines,
+            "",
+        ]
+    )
 
 
 def written(conf: Path, name: str, text: str) -> None:
@@ -230,10 +237,15 @@ heartbeat = { interval = 1.5 }
 
 
 def test_our_own_form() -> None:
-    text = TOML.replace('host = "db1"\nuser = "canal"\npassword = { env = "DB_PASSWORD" }', 'read_timeout = 9').replace(
-        '[defaults.source]', '[destinations.third.source]\nhost = "db3"')  # fmt: skip
-    files = TomlFiles(TOML.replace("[destinations.files]", "[destinations.x]").replace(
-        "source = { path = \"/var/lib/mysql\", follow = true }", ""), environ={"DB_PASSWORD": "s3"})  # fmt: skip
+    text = TOML.replace('host = "db1"\nuser = "canal"\npassword = { env = "DB_PASSWORD" }', "read_timeout = 9").replace(
+        "[defaults.source]", '[destinations.third.source]\nhost = "db3"'
+    )
+    files = TomlFiles(
+        TOML.replace("[destinations.files]", "[destinations.x]").replace(
+            'source = { path = "/var/lib/mysql", follow = true }', ""
+        ),
+        environ={"DB_PASSWORD": "s3"},
+    )
     orders = files.config("orders")
     source: Any = orders.source
 
@@ -304,12 +316,14 @@ def test_the_launcher(tmp_path: Path, served: tuple[FakeBinlog, str]) -> None:
     table = fake.table("shop", "t", "id INT PRIMARY KEY")
     written(tmp_path / "conf", "shop", own(address, "canal.instance.master.journal.name=binlog.000001", "canal.mq.topic=x"))
     table.insert({"id": 1})
-    (tmp_path / "mine.py").write_text(textwrap.dedent("""
+    (tmp_path / "mine.py").write_text(
+        textwrap.dedent("""
         def handle(destination, message):
             for entry in message.entries:
                 for row in entry.rows:
                     print(destination, row.after["id"], flush=True)
-    """))
+    """)
+    )
     command = [sys.executable, "-m", "canal", "run", str(tmp_path / "conf")]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     checked = subprocess.run([*command, "--check"], capture_output=True, text=True, timeout=120, env=environ)

@@ -110,9 +110,12 @@ def test_canals_own_files_are_followed(tmp_path: Path) -> None:
         (tmp_path / "canal.properties").write_text(PRESET)
         (tmp_path / "shops/instance.properties").write_text(
             "canal.instance.dbUsername=canal\ncanal.instance.dbPassword=secret\n"
-            + "".join(f"canal.instance.master{number}.address={one.host}:{one.port}\n"
-                      f"canal.instance.master{number}.journal.name=binlog.000001\n" for number, one in ((1, first), (2, second)))
-        )  # fmt: skip
+            + "".join(
+                f"canal.instance.master{number}.address={one.host}:{one.port}\n"
+                f"canal.instance.master{number}.journal.name=binlog.000001\n"
+                for number, one in ((1, first), (2, second))
+            )
+        )
         with canal.load(tmp_path) as server:
             instance = server.instance("shops")
             instance.subscribe()
@@ -231,13 +234,20 @@ def test_a_client_of_a_group_has_no_line_of_its_own() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        '[destinations.a]\nsource = [{}]', '[destinations.a]\nsource = {{ host = "h" }}\nstandby = [{}, {}]',
-        '[destinations.a]\nsource = {{ host = "h" }}\nha = {}', '[destinations.a]\nsource = {{ host = "h" }}\nmeta = [{}]',
-        '[destinations.a]\nsource = {{ host = "h" }}\nlazy = {}', '[destinations.a]\nsource = {{ host = "h" }}\nstart = [{}]',
-        '[destinations.a]\nsource = {{ host = "h", port = {} }}', "[destinations.a]\nmembers = [{}]", "destinations = {}",
-        "[destinations.a.members]\neast = {}", "[destinations]\na = {}", "defaults = [{}]",
+        "[destinations.a]\nsource = [{}]",
+        '[destinations.a]\nsource = {{ host = "h" }}\nstandby = [{}, {}]',
+        '[destinations.a]\nsource = {{ host = "h" }}\nha = {}',
+        '[destinations.a]\nsource = {{ host = "h" }}\nmeta = [{}]',
+        '[destinations.a]\nsource = {{ host = "h" }}\nlazy = {}',
+        '[destinations.a]\nsource = {{ host = "h" }}\nstart = [{}]',
+        '[destinations.a]\nsource = {{ host = "h", port = {} }}',
+        "[destinations.a]\nmembers = [{}]",
+        "destinations = {}",
+        "[destinations.a.members]\neast = {}",
+        "[destinations]\na = {}",
+        "defaults = [{}]",
     ],
-)  # fmt: skip
+)
 def test_a_url_in_the_wrong_place_is_not_shown(text: str) -> None:
     url = '"mysql://u:S3cret@h/"'
     with pytest.raises(ConfigError) as caught:

@@ -19,13 +19,25 @@ from canal.schema import column_from_text
 from canal.server.configuration.transfer import Transfer, read_transfer, transfer_of
 
 _COLUMNS = (
-    ("ID", "int"), ("USER_NAME", "varchar(40)"), ("PASSWORD", "varchar(40)"), ("amount", "decimal(30,2)"), ("born", "date"),
-    ("at", "datetime(6)"), ("data", "blob"), ("doc", "json"),
-)  # fmt: skip
+    ("ID", "int"),
+    ("USER_NAME", "varchar(40)"),
+    ("PASSWORD", "varchar(40)"),
+    ("amount", "decimal(30,2)"),
+    ("born", "date"),
+    ("at", "datetime(6)"),
+    ("data", "blob"),
+    ("doc", "json"),
+)
 _ROW = {
-    "ID": 7, "USER_NAME": "wang", "PASSWORD": None, "amount": Decimal("12345678901234567890.10"), "born": date(2020, 1, 31),
-    "at": datetime(2020, 1, 31, 4, 5, 6, 700000), "data": b"\xff", "doc": {"a": [1]},
-}  # fmt: skip
+    "ID": 7,
+    "USER_NAME": "wang",
+    "PASSWORD": None,
+    "amount": Decimal("12345678901234567890.10"),
+    "born": date(2020, 1, 31),
+    "at": datetime(2020, 1, 31, 4, 5, 6, 700000),
+    "data": b"\xff",
+    "doc": {"a": [1]},
+}
 
 
 def of(*rules: dict[str, Any], **options: Any) -> Transfer:
@@ -52,11 +64,10 @@ def test_a_row_is_the_message_that_its_consumers_know() -> None:
 
     assert topic == "t_user"
     assert message == {
-        "action": "insert", "timestamp": 1_600_000_000,
-        "date": {
-            **_ROW, "born": "2020-01-31", "at": "2020-01-31 04:05:06.700000", "data": "/w==",
-        },
-    }  # fmt: skip
+        "action": "insert",
+        "timestamp": 1_600_000_000,
+        "date": {**_ROW, "born": "2020-01-31", "at": "2020-01-31 04:05:06.700000", "data": "/w=="},
+    }
     assert sent(of(), change(Op.DELETE))[1]["action"] == "delete"
 
 
@@ -67,19 +78,22 @@ def test_a_row_is_the_message_that_its_consumers_know() -> None:
         ({"column_upper_case": True, "kafka_topic": "users{x}"}, "users{x}", "ID USER_NAME PASSWORD AMOUNT BORN AT DATA DOC"),
         (
             {"column_underscore_to_camel": True, "column_lower_case": True},
-            "t_user", "id userName password amount born at data doc",
+            "t_user",
+            "id userName password amount born at data doc",
         ),
         (
             {"include_columns": "ID,USER_NAME", "column_mappings": "user_name=account", "column_lower_case": True},
-            "t_user", "id account",
+            "t_user",
+            "id account",
         ),
         ({"exclude_columns": "data,doc,at,born,amount"}, "t_user", "ID USER_NAME PASSWORD"),
         (
             {"include_columns": "ID", "default_column_values": "AREA_name=x,b=", "column_underscore_to_camel": True},
-            "t_user", "id areaName b",
+            "t_user",
+            "id areaName b",
         ),
     ],
-)  # fmt: skip
+)
 def test_columns_are_chosen_named_and_filled(options: dict[str, Any], topic: str, names: str) -> None:
     found, message = sent(of(options), change())
 
@@ -158,8 +172,16 @@ def test_the_file_as_it_is_shipped(tmp_path: Path) -> None:
 
     assert sent(found, change())[1]["date"]["userName"] == "wang"
     assert {*found.notes} == {
-        "addr", "user", "pass", "charset", "slave_id", "flavor", "enable_web_admin", "rabbitmq_addr", "rule 1: order_by_column",
-    }  # fmt: skip
+        "addr",
+        "user",
+        "pass",
+        "charset",
+        "slave_id",
+        "flavor",
+        "enable_web_admin",
+        "rabbitmq_addr",
+        "rule 1: order_by_column",
+    }
     wrong = (("rule: {", "cannot be read"), ("target: script\nrule: [{}]", "transform= of a canal.Rule"), ("[]", "list of rules"))
     for text, message in wrong:
         path.write_text(text)
@@ -195,12 +217,14 @@ def kept(found: Transfer, one: Change) -> tuple[str, tuple[str, ...], dict[str, 
         ("redis", {"redis_structure": "String"}, "t_user", ("ID",)),
         ("redis", {"redis_structure": "string", "redis_key_prefix": "user:"}, "user", ("ID",)),
         (
-            "redis", {"redis_structure": "string", "redis_key_column": "USER_NAME", "column_underscore_to_camel": True},
-            "t_user", ("userName",),
+            "redis",
+            {"redis_structure": "string", "redis_key_column": "USER_NAME", "column_underscore_to_camel": True},
+            "t_user",
+            ("userName",),
         ),
         ("redis", {"redis_structure": "set", "redis_key_value": "users"}, "users", ("ID",)),
     ],
-)  # fmt: skip
+)
 def test_rules_for_targets_that_keep_rows(target: str, options: dict[str, Any], name: str, keys: tuple[str, ...]) -> None:
     found = rows_of(target, {"value_encoder": "json", **options})
 

@@ -22,14 +22,7 @@ import pytest
 
 import canal.spark
 from canal import Instance, MySQLSource, ZooKeeper
-from canal.errors import (
-    CanalError,
-    ConfigError,
-    ConnectionLostError,
-    NotActiveError,
-    StateError,
-    UnknownDestinationError,
-)
+from canal.errors import CanalError, ConfigError, ConnectionLostError, NotActiveError, StateError, UnknownDestinationError
 from canal.ha import Role
 from canal.instance.sharing import addresses
 from canal.instance.sharing.addresses import look_up, path_of
@@ -237,9 +230,7 @@ sys.stdin.read()
 def run(driver: Driver, engine: Engine, count: int, *more: str) -> subprocess.Popen[str]:
     """A process of a query, as Spark keeps one."""
     arguments = [json.dumps(engine.options), json.dumps([engine.offsets, engine.committed]), str(count), *more]
-    return subprocess.Popen(
-        [sys.executable, "-c", RUNNER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    return subprocess.Popen([sys.executable, "-c", RUNNER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_a_process_that_is_killed_goes_on_from_its_checkpoint(shop: Shop, driver: Driver) -> None:
@@ -274,9 +265,7 @@ def test_a_name_that_nobody_shares_says_what_to_do(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".", "..\n\0", "ü 価格", "a" * 200, "%2F", "-rf", "'\"$(x)"])
-def test_a_name_may_be_any_text(
-    driver: Driver, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_may_be_any_text(driver: Driver, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "directory", lambda: tmp_path / "shares")  # nobody else has the name there
     with canal.spark.share(driver.instance, name):
         assert path_of(name).parent == addresses.directory()
@@ -393,9 +382,9 @@ def test_a_child_of_the_driver_leaves_the_sharing_alone(shop: Shop, driver: Driv
 # -- options --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [
-    {"host": "h"}, {"password": "s3cr3t"}, {"path": "/x"}, {"unixSocket": "/x"}, {"historyDir": "/x"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "more", [{"host": "h"}, {"password": "s3cr3t"}, {"path": "/x"}, {"unixSocket": "/x"}, {"historyDir": "/x"}]
+)
 def test_the_source_is_the_instances(more: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="exclude each other") as caught:
         parse_options({"instance": "x", "table": "a.b", **more})
@@ -407,10 +396,16 @@ def test_a_client_goes_with_an_instance() -> None:
         parse_options({"host": "h", "table": "a.b", "clientId": "7"})
 
 
-@pytest.mark.parametrize("config", [
-    {"row_filter": lambda header, before, after: True}, {"field_filter": "shop.orders:id"}, {"on_lost": "latest"},
-    {"shadow_tables": True}, {"sequences": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"row_filter": lambda header, before, after: True},
+        {"field_filter": "shop.orders:id"},
+        {"on_lost": "latest"},
+        {"shadow_tables": True},
+        {"sequences": True},
+    ],
+)
 def test_an_instance_that_drops_what_a_query_would_read_again_is_refused(driver: Driver, config: dict[str, Any]) -> None:
     driver.stop()
     with pytest.raises(ConfigError, match="cannot be shared"):

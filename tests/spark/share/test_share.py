@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 
 from canal import LocalBinlogSource
-from canal.errors import (
-    ConfigError,
-    PositionLostError,
-)
+from canal.errors import ConfigError, PositionLostError
 from canal.position import Position
 from canal.spark.sharing import _served
 from tests.support.driver import WAIT, Driver
@@ -65,10 +62,20 @@ def test_the_rows_are_those_of_a_query_with_a_connection_of_its_own(
     shop: Shop, driver: Driver, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """Rows, orders and positions; the GTIDs, the statements and the begin of a transaction in pieces too."""
-    own = Engine({
-        "host": driver.server.host, "port": driver.server.port, "user": "cdc", "password": "s3cr3t", "table": "shop.orders",
-        "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "transport": "file", "pollTimeout": "0.2", **options,
-    })  # fmt: skip
+    own = Engine(
+        {
+            "host": driver.server.host,
+            "port": driver.server.port,
+            "user": "cdc",
+            "password": "s3cr3t",
+            "table": "shop.orders",
+            "startingPosition": "earliest",
+            "spoolDir": tmp_path / "spool",
+            "transport": "file",
+            "pollTimeout": "0.2",
+            **options,
+        }
+    )
     driver.made.append(own)
     engine = driver.query(**options)
     for query in (own, engine):

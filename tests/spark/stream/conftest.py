@@ -26,9 +26,16 @@ def query(shop: Shop, tmp_path: Path) -> Iterator[Callable[..., Engine]]:
 
         def make(kind: type[Engine] = Engine, **options: Any) -> Engine:
             given = {
-                "host": server.host, "port": server.port, "user": "cdc", "password": "s3cr3t", "table": "shop.orders",
-                "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "transport": "file", "pollTimeout": "0.2",
-            }  # fmt: skip
+                "host": server.host,
+                "port": server.port,
+                "user": "cdc",
+                "password": "s3cr3t",
+                "table": "shop.orders",
+                "startingPosition": "earliest",
+                "spoolDir": tmp_path / "spool",
+                "transport": "file",
+                "pollTimeout": "0.2",
+            }
             given.update(options)
             if "tables" in options:
                 del given["table"]

@@ -89,9 +89,7 @@ def test_keep_goes_on_with_the_columns_of_the_start(shop: Shop, query: Callable[
         ("ALTER IGNORE TABLE orders ADD UNIQUE (note)", "altered with IGNORE"),
     ],
 )
-def test_a_loss_of_rows_that_the_log_does_not_tell_is_loud(
-    shop: Shop, query: Callable[..., Engine], sql: str, says: str
-) -> None:
+def test_a_loss_of_rows_that_the_log_does_not_tell_is_loud(shop: Shop, query: Callable[..., Engine], sql: str, says: str) -> None:
     with query() as engine:
         engine.start()
         engine.step()
@@ -133,9 +131,7 @@ def test_a_range_of_the_log_is_told_what_may_be_done_with_a_range(shop: Shop) ->
     shop.fake.ddl("DROP DATABASE shop", "shop")
     shop.insert(1)
     with shop.fake.serve(user="cdc", password="s3cr3t") as server:
-        options = {
-            "host": server.host, "port": str(server.port), "user": "cdc", "password": "s3cr3t", "table": "shop.orders",
-        }  # fmt: skip
+        options = {"host": server.host, "port": str(server.port), "user": "cdc", "password": "s3cr3t", "table": "shop.orders"}
         source = CanalSource(options)
         reader = source.reader(source.schema())
         with pytest.raises(UnloggedChangeError, match=r"dropped with its database.*Read the range in two.*onTruncate=ignore\.$"):
@@ -160,9 +156,7 @@ def test_a_primary_key_that_is_dropped_is_loud(shop: Shop, query: Callable[..., 
 
 @both
 @pytest.mark.parametrize("image", ["FULL", "MINIMAL"])
-def test_chosen_columns_are_all_that_a_stream_has(
-    shop: Shop, query: Callable[..., Engine], image: str
-) -> None:
+def test_chosen_columns_are_all_that_a_stream_has(shop: Shop, query: Callable[..., Engine], image: str) -> None:
     shop.fake.row_image = image
     made = "id INT PRIMARY KEY, a INT, at DATETIME, hidden DATETIME, w VARCHAR(9)"
     people = shop.fake.table("shop", "people", made)
@@ -201,13 +195,22 @@ def test_what_harms_no_row_passes(shop: Shop, query: Callable[..., Engine]) -> N
         engine.start()
         shop.insert(1)
         for sql in (
-            "ALTER TABLE orders ADD INDEX (note)", "ALTER TABLE orders DROP INDEX note", "DROP INDEX `primary_note` ON orders",
-            "ALTER TABLE other DROP PRIMARY KEY", "ALTER TABLE orders DROP FOREIGN KEY `PRIMARY`",
-            "CREATE TABLE IF NOT EXISTS orders (id INT)", "TRUNCATE TABLE other",
-            "DROP TABLE other", "DROP DATABASE else", "ANALYZE TABLE orders", "DROP TEMPORARY TABLE orders",
-            "ALTER TABLE orders COMMENT 'we drop partition p1'", "ALTER TABLE orders CONVERT TO CHARACTER SET utf8mb4",
-            "CREATE DATABASE IF NOT EXISTS shop", "ALTER TABLE orders REMOVE PARTITIONING",
-        ):  # fmt: skip
+            "ALTER TABLE orders ADD INDEX (note)",
+            "ALTER TABLE orders DROP INDEX note",
+            "DROP INDEX `primary_note` ON orders",
+            "ALTER TABLE other DROP PRIMARY KEY",
+            "ALTER TABLE orders DROP FOREIGN KEY `PRIMARY`",
+            "CREATE TABLE IF NOT EXISTS orders (id INT)",
+            "TRUNCATE TABLE other",
+            "DROP TABLE other",
+            "DROP DATABASE else",
+            "ANALYZE TABLE orders",
+            "DROP TEMPORARY TABLE orders",
+            "ALTER TABLE orders COMMENT 'we drop partition p1'",
+            "ALTER TABLE orders CONVERT TO CHARACTER SET utf8mb4",
+            "CREATE DATABASE IF NOT EXISTS shop",
+            "ALTER TABLE orders REMOVE PARTITIONING",
+        ):
             shop.fake.ddl(sql, "shop")
         shop.insert(1)
         assert seen(engine.until(2)) == shop.expected
@@ -433,6 +436,8 @@ def test_many_tables_come_as_an_envelope(shop: Shop, query: Callable[..., Engine
         engine.step()
         assert engine.rows == before
     assert [(row["_op"], row["table"], row["data"], row["old"], row["sql"]) for row in rows] == [
-        ("I", "orders", '{"id":1,"note":"a"}', None, None), ("Q", "orders", None, None, "TRUNCATE TABLE orders"),
-        ("I", "other", '{"id":2,"note":null}', None, None), ("U", "other", '{"id":2,"note":"é"}', '{"note":null}', None),
-    ]  # fmt: skip
+        ("I", "orders", '{"id":1,"note":"a"}', None, None),
+        ("Q", "orders", None, None, "TRUNCATE TABLE orders"),
+        ("I", "other", '{"id":2,"note":null}', None, None),
+        ("U", "other", '{"id":2,"note":"é"}', '{"note":null}', None),
+    ]

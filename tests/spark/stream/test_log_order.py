@@ -159,9 +159,15 @@ def test_a_real_server_whose_log_gets_another_name(own_server: ThrowawayServer, 
     for _ in range(3):
         server.query("FLUSH BINARY LOGS")
     given = {
-        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": "shop.orders",
-        "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "transport": "file",
-    }  # fmt: skip
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "table": "shop.orders",
+        "startingPosition": "earliest",
+        "spoolDir": tmp_path / "spool",
+        "transport": "file",
+    }
     with Engine(given) as engine, Engine({**given, "backlogFiles": 0}) as cold:
         engine.start()
         for number in range(2):

@@ -195,9 +195,7 @@ def fill(shop: Shop) -> None:
 
 @both
 @pytest.mark.parametrize("form", ["file", "bytes"])
-def test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again(
-    shop: Shop, query: Callable[..., Engine], form: str
-) -> None:
+def test_a_batch_is_the_same_in_every_form_and_when_it_is_read_again(shop: Shop, query: Callable[..., Engine], form: str) -> None:
     with query(transport=form) as engine:
         engine.start()
         engine.step()
@@ -397,9 +395,7 @@ def test_a_huge_transaction_is_split_and_every_part_can_be_read_again(shop: Shop
 
 
 @pytest.mark.parametrize("form", ["file", "bytes"])
-def test_the_spool_is_bounded_and_the_source_waits(
-    shop: Shop, query: Callable[..., Engine], tmp_path: Path, form: str
-) -> None:
+def test_the_spool_is_bounded_and_the_source_waits(shop: Shop, query: Callable[..., Engine], tmp_path: Path, form: str) -> None:
     """Its files are written over where only this machine sees them."""
     files = set()
     with query(spoolBytes="256k", storeBytes="64k", pollTimeout="2", maxBytesPerBatch="32k", transport=form) as engine:

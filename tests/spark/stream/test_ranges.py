@@ -145,9 +145,15 @@ def test_a_log_that_does_not_name_its_columns(own_server: ThrowawayServer, tmp_p
     server.query("CREATE DATABASE shop")
     server.query("CREATE TABLE shop.orders (id INT PRIMARY KEY, note VARCHAR(20))")
     options = {
-        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": "shop.orders",
-        "startingPosition": "earliest", "spoolDir": tmp_path / "spool", "historyDir": tmp_path / "history",
-    }  # fmt: skip
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "table": "shop.orders",
+        "startingPosition": "earliest",
+        "spoolDir": tmp_path / "spool",
+        "historyDir": tmp_path / "history",
+    }
     with Engine(options) as engine:
         engine.start()
         server.query("INSERT INTO shop.orders VALUES (1, 'a')")
@@ -191,9 +197,15 @@ def test_columns_that_mariadb_hides_are_those_of_the_stream(
     )
     for table in ("hashed", "versions", "named"):
         given = {
-            "host": server.host, "port": server.port, "user": server.user, "password": server.password,
-            "table": f"{database}.{table}", "spoolDir": tmp_path / "spool", "transport": "file", "backlogFiles": 0,
-        }  # fmt: skip
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": server.password,
+            "table": f"{database}.{table}",
+            "spoolDir": tmp_path / "spool",
+            "transport": "file",
+            "backlogFiles": 0,
+        }
         with Engine(given) as engine:
             engine.start()
             engine.step()
@@ -221,9 +233,15 @@ def test_a_backlog_of_a_real_server_is_the_same_by_stretches_and_from_the_spool(
         server.query("FLUSH BINARY LOGS")
     server.query(f"DELETE FROM {database}.t WHERE id < 50")
     options = {
-        "host": server.host, "port": server.port, "user": server.user, "password": server.password, "table": f"{database}.t",
-        "startingPosition": f"{journal}:{offset}", "spoolDir": tmp_path / "spool", "transport": "file",
-    }  # fmt: skip
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "table": f"{database}.t",
+        "startingPosition": f"{journal}:{offset}",
+        "spoolDir": tmp_path / "spool",
+        "transport": "file",
+    }
     found = []
     for backlog_files in (2, 0):
         with Engine({**options, "backlogFiles": backlog_files}) as engine:

@@ -10,11 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from canal.errors import (
-    TargetConflictError,
-    TargetError,
-    TargetSchemaError,
-)
+from canal.errors import TargetConflictError, TargetError, TargetSchemaError
 from canal.spark import apply_changes
 from canal.spark.delta_spark import DeltaSparkTarget, _DeltaSparkWork
 from canal.targets.protocol import Progress, TableProgress
@@ -141,9 +137,7 @@ def test_a_directory_of_parquet_files_that_cannot_be_read_or_written_is_a_typed_
 
 
 @pytest.mark.parametrize("method", ["merge", "to_pyarrow_dataset"])
-def test_what_a_store_of_objects_says_is_a_typed_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_what_a_store_of_objects_says_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """As ``deltalake`` tells of a store that is away: by an OSError."""
     from deltalake import DeltaTable
 
@@ -171,8 +165,7 @@ def test_an_error_of_a_target_s_library_tells_no_value_of_a_row(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("says", "error"),
-    [("io.delta.exceptions.ConcurrentAppendException: …", TargetConflictError), ("Job aborted", TargetError)],
+    ("says", "error"), [("io.delta.exceptions.ConcurrentAppendException: …", TargetConflictError), ("Job aborted", TargetError)]
 )
 def test_what_spark_says_of_a_delta_table_is_a_typed_error(says: str, error: type[Exception]) -> None:
     """As it comes from Java, in the text of an exception of PySpark's."""

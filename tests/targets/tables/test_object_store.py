@@ -31,9 +31,12 @@ class DeltaInS3(Lake):
     def __init__(self, root: Path, url: str) -> None:
         super().__init__(root)
         self.options = {
-            "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": _KEY, "AWS_SECRET_ACCESS_KEY": _KEY, "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": _KEY,
+            "AWS_SECRET_ACCESS_KEY": _KEY,
+            "AWS_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",
-        }  # fmt: skip
+        }
 
     def make(self) -> DeltaTableTarget:
         return DeltaTableTarget(f"s3://lake/{self.root.name}", self.options)
@@ -49,9 +52,14 @@ class IcebergInS3(Iceberg):
     def __init__(self, root: Path, url: str) -> None:
         super().__init__(root)
         self.options = {
-            "warehouse": f"s3://lake/{root.name}", "s3.endpoint": url, "s3.access-key-id": _KEY, "s3.secret-access-key": _KEY,
-            "s3.region": "us-east-1", "s3.request-timeout": "120", "s3.connect-timeout": "120",
-        }  # fmt: skip
+            "warehouse": f"s3://lake/{root.name}",
+            "s3.endpoint": url,
+            "s3.access-key-id": _KEY,
+            "s3.secret-access-key": _KEY,
+            "s3.region": "us-east-1",
+            "s3.request-timeout": "120",
+            "s3.connect-timeout": "120",
+        }
 
     def make(self) -> IcebergTableTarget:
         made = super().make()

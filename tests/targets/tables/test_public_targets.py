@@ -92,9 +92,7 @@ def test_public_target_in_a_loop_without_spark_writes_the_table(instance: canal.
 
 
 @pytest.mark.parametrize("kind", LAKES)
-def test_public_target_in_foreach_batch_of_a_query_writes_the_table(
-    instance: canal.Instance, tmp_path: Path, kind: str
-) -> None:
+def test_public_target_in_foreach_batch_of_a_query_writes_the_table(instance: canal.Instance, tmp_path: Path, kind: str) -> None:
     """Spark passes a DataFrame and a number, and not the name of the table."""
     make, rows, keys = LAKES[kind]
     sink = apply_changes(make(tmp_path), keys, table=TABLE)

@@ -44,8 +44,7 @@ from tests.support.live import source
 
 #: Real tables are slower than a dict.
 REAL = settings(
-    max_examples=settings().max_examples // 8,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=settings().max_examples // 8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
@@ -101,11 +100,15 @@ def widen(target: Any, is_partial: bool) -> None:
     apply_changes(target, KEYS)(table(changes, narrow))
     patch = {"a": big} if is_partial else {**rows[1], "a": big}
     apply_changes(target, KEYS)(
-        table([
-            change("U", 2, 0, patch, rows[1]), change("D", 2, 1, rows[2], rows[2]),
-            change("U", 2, 2, {**rows[3], "id": big}, rows[3]), change("I", 2, 3, {"id": 9, "k": "x", "a": None, "b": None}),
-        ])
-    )  # fmt: skip
+        table(
+            [
+                change("U", 2, 0, patch, rows[1]),
+                change("D", 2, 1, rows[2], rows[2]),
+                change("U", 2, 2, {**rows[3], "id": big}, rows[3]),
+                change("I", 2, 3, {"id": 9, "k": "x", "a": None, "b": None}),
+            ]
+        )
+    )
     apply_changes(target, KEYS)(table([change("U", 3, 0, {"a": 7}, {"id": big, "k": "x"})]))
     apply_changes(target, KEYS)(table(changes, narrow))
     progress = apply_changes(target, KEYS).progress()
@@ -143,16 +146,19 @@ def test_a_column_that_iceberg_partitions_by_is_not_made_anew(tmp_path: Path) ->
     with load_catalog("test", **target.properties).load_table(target.table).update_spec() as update:
         update.add_identity("a")
     with pytest.raises(TargetSchemaError, match="columns a of .* partitioned.*Drop the table"):
-        apply_changes(target, KEYS)(table([change("U", 2, 0, {**row, "a": Decimal("1.2345")}, row)], {
-            **COLUMNS, "a": pa.decimal128(12, 4),
-        }))  # fmt: skip
+        apply_changes(target, KEYS)(
+            table([change("U", 2, 0, {**row, "a": Decimal("1.2345")}, row)], {**COLUMNS, "a": pa.decimal128(12, 4)})
+        )
     assert content(lake.rows(target)) == {(1, "x"): row}
 
 
 OTHERS = [
-    (pa.int32(), 1, pa.int64(), 1 << 40), (pa.int32(), 1, pa.string(), "x"), (pa.string(), "x", pa.int32(), 1),
-    (pa.decimal128(6, 2), Decimal("1.25"), pa.decimal128(12, 4), Decimal("1.2345")), (pa.float64(), 1.5, pa.date32(), None),
-]  # fmt: skip
+    (pa.int32(), 1, pa.int64(), 1 << 40),
+    (pa.int32(), 1, pa.string(), "x"),
+    (pa.string(), "x", pa.int32(), 1),
+    (pa.decimal128(6, 2), Decimal("1.25"), pa.decimal128(12, 4), Decimal("1.2345")),
+    (pa.float64(), 1.5, pa.date32(), None),
+]
 
 
 @pytest.mark.parametrize(("old", "before", "new", "after"), OTHERS)
@@ -290,7 +296,7 @@ def behind_alter(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> N
         ("TIMESTAMP(3) DEFAULT NOW(3)", pa.timestamp("us", "UTC"), [datetime(2026, 1, 1, 0, 0, 0, 1, UTC)], "timestamp(6)"),
         ("TIME(1)", pa.duration("us"), [timedelta(microseconds=10_000)], "time(6)"),
     ],
-)  # fmt: skip
+)
 def test_what_a_server_would_refuse_or_round_makes_its_column_wider(
     server: Any, database: str, old: str, kind: pa.DataType, values: list[Any], new: str
 ) -> None:
@@ -310,10 +316,7 @@ def target_rows(target: MySQLTableTarget) -> pa.Table:
         return work.read(pa.table({"id": pa.array(range(1, 9), pa.int64())})).sort_by("id")
 
 
-@pytest.mark.parametrize(
-    ("old", "value"),
-    [("VARCHAR(2)", "abc"), ("CHAR(3)", "a "), ("BINARY(3)", b"a"), ("ENUM('x')", "y")],
-)
+@pytest.mark.parametrize(("old", "value"), [("VARCHAR(2)", "abc"), ("CHAR(3)", "a "), ("BINARY(3)", b"a"), ("ENUM('x')", "y")])
 def test_a_column_that_cannot_hold_a_value_is_named(server: Any, database: str, old: str, value: Any) -> None:
     """Also where the server would change the value without a word; with the source's column it goes on."""
     server.query(f"CREATE TABLE {database}.copy (id BIGINT PRIMARY KEY, a {old})")
@@ -414,9 +417,7 @@ def test_a_column_whose_name_differs_in_case_is_refused(lake: Lake) -> None:
     apply_changes(target, ["id"])(tell({"id": pa.int64(), "note": pa.string()}, {"id": 1, "note": "a"}))
 
     with pytest.raises(TargetSchemaError, match=r"Note \(note\)"):
-        apply_changes(target, ["id"], schema="add")(
-            tell({"id": pa.int64(), "Note": pa.string()}, {"id": 2, "Note": "b"})
-        )
+        apply_changes(target, ["id"], schema="add")(tell({"id": pa.int64(), "Note": pa.string()}, {"id": 2, "Note": "b"}))
 
 
 def test_only_rows_that_change_are_read_of_a_delta_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -653,9 +654,7 @@ def test_every_type_arrives_at_another_table_as_the_server_has_it(server: Any, d
     columns = ", ".join(f"`{name}` {kind}" for name, (kind, _) in TYPES.items())
     for table_name in ("source", "copy"):
         server.query(f"CREATE TABLE {database}.{table_name} ({columns}, PRIMARY KEY (id)) CHARACTER SET utf8mb4")
-    config = canal.InstanceConfig(
-        destination="copy", source=source(server), filter=rf"{database}\.source", start="latest"
-    )
+    config = canal.InstanceConfig(destination="copy", source=source(server), filter=rf"{database}\.source", start="latest")
     target = MySQLTableTarget(f"{database}.copy", login(server))
     stop = threading.Event()
     with canal.Instance(config) as instance, server.connect() as connection, connection.cursor() as cursor:
@@ -750,8 +749,15 @@ def test_only_files_of_iceberg_that_have_keys_of_a_batch_are_written_anew(tmp_pa
 
     assert len(before & iceberg_files(target)) == 3
     assert {key[0]: row["a"] for key, row in content(lake.rows(target)).items()} == {
-        0: 0, 9: 0, 10: 1, 20: 0, 25: 6, 29: 0, 30: 0, 39: 0,
-    }  # fmt: skip
+        0: 0,
+        9: 0,
+        10: 1,
+        20: 0,
+        25: 6,
+        29: 0,
+        30: 0,
+        39: 0,
+    }
 
 
 @pytest.mark.parametrize("held", [1, 3, 1000])
