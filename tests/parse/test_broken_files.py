@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterable
 
 import pytest
 
@@ -48,7 +48,12 @@ class Log:
         for number in numbers:
             self.files[number - 1].unlink()
         if not listed:
-            self.index().write_text("".join(f"./{path.name}\n" for path in self.files if path.exists()))
+            self.list(path for path in self.files if path.exists())
+
+    def list(self, paths: Iterable[Path]) -> None:
+        new = self.index().with_suffix(".index_crash_safe")
+        new.write_text("".join(f"./{path.name}\n" for path in paths))
+        new.replace(self.index())
 
     def source(self, **options: Any) -> canal.LocalBinlogSource:
         return canal.LocalBinlogSource(self.directory, poll_interval=0.001, **options)
@@ -133,13 +138,17 @@ def test_a_restart_at_the_end_of_a_file_whose_next_one_is_gone(tmp_path: Path, s
 
 
 @setups
-def test_a_purge_while_the_store_is_full(tmp_path: Path, setup: str) -> None:
+@pytest.mark.parametrize("is_there", [False, True], ids=["removed", "only taken from the index"])
+def test_a_purge_while_the_store_is_full(tmp_path: Path, setup: str, is_there: bool) -> None:
     """Each transaction is in pieces. What it takes back is looked up in the open file, which has no name any more."""
     log = Log(tmp_path, setup, "rotate rotate rotate rotate")
     with started(log.fake, source=log.source(follow=True), store_entries=4) as instance:
         instance.subscribe()
         found = ids(instance.get(1, timeout=60))
-        log.remove(1, 2, 3)
+        if is_there:
+            log.list(log.files[3:])
+        else:
+            log.remove(1, 2, 3)
         with pytest.raises(PositionLostError) as caught:
             while True:
                 found += ids(instance.get(100, timeout=60))

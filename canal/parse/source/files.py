@@ -283,9 +283,9 @@ class LocalBinlogConnection(FullConnection):
         raise self._ended()
 
     def _streamed(self, position: Position) -> JournalReader | None:
-        """Open the file that is streamed once more, if it was purged: an open file can be read to its end."""
+        """Open the file that is streamed once more. A purge may take it from the index and the directory at any moment."""
         reader = self._reader
-        if reader is None or reader.path.name != position.journal or reader.is_there() is not None:
+        if reader is None or reader.path.name != position.journal or reader.is_there() is False:
             return None
         return reader.again(position.offset)
 
