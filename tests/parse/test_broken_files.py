@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Iterable
+from typing import Any
 
 import pytest
 
