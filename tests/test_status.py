@@ -523,7 +523,7 @@ def test_what_waits_for_room_is_not_stored() -> None:
 def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
     """MySQL sends them while it passes over transactions that the reader has; only one from the same position twice tells."""
     from canal.alarm import AlarmDesk
-    from canal.parse.progress import Progress
+    from canal.parse.progress import ParserProgress
 
     class Decoder:
         event_count = byte_count = transaction_count = statement_count = timestamp = held_bytes = 0
@@ -537,7 +537,7 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
         identity, flavor, is_alive, clock_offset, sends_heartbeats = "uuid", "mysql", True, None, True
 
     decoder, now = Decoder(), [1000.0]
-    progress = Progress(lambda: teller(object()), decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
+    progress = ParserProgress(lambda: teller(object()), decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
     progress.reset()
     progress.connected(Connection())
     progress.began()
@@ -562,7 +562,7 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
 def test_a_connection_that_begins_further_back_meanwhile_takes_nothing_back() -> None:
     """By GTID set a dump may begin with what the reader has: what was seen is behind what is stored then."""
     from canal.alarm import AlarmDesk
-    from canal.parse.progress import Progress
+    from canal.parse.progress import ParserProgress
 
     class Decoder:
         event_count = byte_count = transaction_count = statement_count = timestamp = held_bytes = 0
@@ -573,7 +573,7 @@ def test_a_connection_that_begins_further_back_meanwhile_takes_nothing_back() ->
             pass
 
     decoder = Decoder()
-    progress = Progress(lambda: teller(object()), decoder, AlarmDesk(), 1.0)  # type: ignore[arg-type]
+    progress = ParserProgress(lambda: teller(object()), decoder, AlarmDesk(), 1.0)  # type: ignore[arg-type]
     progress.began()
     delivered = canal.Position("b.1", 90)
 

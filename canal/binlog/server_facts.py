@@ -199,7 +199,7 @@ class ServerFacts(Release):
     settings: dict[str, str] = attrs.field(factory=dict, eq=False, repr=False)
 
 
-class Asked(Protocol):
+class CheckedSource(Protocol):
     """The part of a source that decides which servers will do."""
 
     @property
@@ -241,7 +241,7 @@ def read_release(ask: Ask) -> Release:
     return Release.parse(*map(str, row))
 
 
-def read_server(ask: Ask, source: Asked) -> ServerFacts:
+def read_server(ask: Ask, source: CheckedSource) -> ServerFacts:
     """Ask a server for its settings; refuses those under which no change can be seen."""
     names = ", ".join(f"'{name}'" for name in (*_VARIABLES, *OF_REPLICAS))
     rows = ask(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")

@@ -13,7 +13,7 @@ import attrs
 
 from canal.parse.schema.catalog import Catalog, filled_columns
 from canal.parse.schema.parts import Dialect, NotUnderstoodError
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.rows.charsets import MAX_CHAR_BYTES
 from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.statement import Statement
@@ -147,7 +147,7 @@ def _after(old: TableSchema, sql: str, statement: Statement, flavor: str, charse
     """The table behind an ALTER, where this is its charset; None where the text does not tell."""
     probe = Catalog(lower_case_table_names=1)
     columns = tuple(column.of_source for column in old.columns)
-    probe.put(TableState(attrs.evolve(old, columns=columns), charset, keys=()))  # no value depends on a key
+    probe.put(TableVersion(attrs.evolve(old, columns=columns), charset, keys=()))  # no value depends on a key
     probe.apply(
         sql,
         statement.default_schema,

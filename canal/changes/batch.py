@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Changes that stand one after the other in the log, whether they are decoded or not.
 Part: TypeAlias = "Sequence[Change]"
-Read: TypeAlias = "Callable[[Entry, Table, Route | None], Sequence[Change]]"
+Read: TypeAlias = "Callable[[Entry, Table, TableRoute | None], Sequence[Change]]"
 #: Makes columns of the rows of entries of one table, with these columns before an update; None if they would not be exact.
 Decode: TypeAlias = "Callable[[Table, Sequence[Entry], Sequence[str]], ArrowChanges | None]"
 
@@ -49,7 +49,7 @@ class _Sequence(Sequence[Change], ABC):
         return len(self.rows)
 
 
-class Route(Protocol):
+class TableRoute(Protocol):
     """What becomes of all rows of a table alike."""
 
     table: Table
@@ -77,7 +77,7 @@ class EntryRows(_Sequence):
 
     __slots__ = ("_made", "_read", "entry", "route", "source", "table")
 
-    def __init__(self, entry: Entry, source: Table, read: Read, route: Route | None = None) -> None:
+    def __init__(self, entry: Entry, source: Table, read: Read, route: TableRoute | None = None) -> None:
         self.entry = entry
         self.source = source
         self.table = source if route is None else route.table

@@ -44,7 +44,7 @@ _INTEGERS = {
     codes.LONG: (pa.int32(), pa.uint32()),
     codes.LONGLONG: (pa.int64(), pa.uint64()),
 }
-#: Names of the numbers in ``Changes.op``.
+#: Names of the numbers in ``ChangeArrays.op``.
 _OPERATIONS = [b"insert", b"update_preimage", b"update_postimage", b"delete"]
 #: The Arrow type that the kernel lays each kind of value out as.
 _LAYOUTS = {
@@ -135,7 +135,7 @@ def arrow_type(column: ColumnSchema, time_zone: str = "UTC") -> pa.DataType:
 
 
 @attrs.frozen
-class Changes:
+class ChangeArrays:
     """The row changes of one table and schema version as Arrow arrays, all of the same length.
 
     ``op``: int8, 0 insert, 1 before-image of an update, 2 update, 3 delete. ``ord``: int64, number of the row change within
@@ -156,7 +156,7 @@ class Changes:
     before_absent: pa.Array | None = None
     before_exact: pa.Array | None = None
 
-    def take(self, rows: pa.Array) -> Changes:
+    def take(self, rows: pa.Array) -> ChangeArrays:
         """Some of the rows, by their numbers."""
         found: dict[str, Any] = {name: value for name, value in attrs.asdict(self, recurse=False).items() if name != "table"}
         for name, value in found.items():
@@ -164,7 +164,7 @@ class Changes:
                 found[name] = [array.take(rows) for array in value]
             elif value is not None:
                 found[name] = value.take(rows)
-        return Changes(self.table, **found)
+        return ChangeArrays(self.table, **found)
 
 
 @attrs.frozen(slots=False)
@@ -225,7 +225,7 @@ class _Shapes:
 _SHAPES: Final = _Shapes()
 
 
-def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "images") -> Changes:
+def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "images") -> ChangeArrays:
     """Decode the rows of entries that all have the same ``table.schema``.
 
     With the layout "images" an update is two rows, the one before it first. With "changes" every change is one row: the
@@ -250,7 +250,7 @@ def changes(entries: Sequence[Entry], layout: Literal["images", "changes"] = "im
     arrays = _arrays(rows, parts, shape.changes if apart else shape.images)
     end = 3 + len(shape.kinds)
     op, order, entry = arrays[:3]
-    made = Changes(table, op, order, entry, arrays[3:end], arrays[end], arrays[end + 1])
+    made = ChangeArrays(table, op, order, entry, arrays[3:end], arrays[end], arrays[end + 1])
     if apart:
         made = attrs.evolve(made, before=arrays[end + 2 : -2], before_absent=arrays[-2], before_exact=arrays[-1])
     return made if found.kept is None else made.take(pa.array(found.kept, pa.int64()))

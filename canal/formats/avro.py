@@ -20,7 +20,7 @@ import attrs
 from canal._util.bounded import Recent
 from canal.changes.change import Change
 from canal.errors import ConfigError, ConnectionLostError, TargetError
-from canal.formats.debezium_json import DebeziumEvents, Event
+from canal.formats.debezium_json import DebeziumEvents, DebeziumMessage
 from canal.formats.debezium_types import Schema
 from canal.formats.encoder import Encoded
 
@@ -99,7 +99,7 @@ class DebeziumAvro(DebeziumEvents):
     def __call__(self, change: Change) -> str:
         raise ConfigError("Avro is bytes, and the target takes text", remedy="Give it a JSON format.")
 
-    def _encoded(self, event: Event) -> Encoded:
+    def _encoded(self, event: DebeziumMessage) -> Encoded:
         shape = event.shape
         headers: tuple[tuple[str, bytes], ...] = ()
         if event.header is not None:

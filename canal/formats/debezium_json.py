@@ -76,16 +76,16 @@ _END: Final = (
 
 
 @attrs.frozen
-class Event:
+class DebeziumMessage:
     """A message before it is bytes: ``key`` and ``value`` are values of their schemas, with bytes as bytes."""
 
-    shape: Shape
+    shape: DebeziumSchema
     key: Mapping[str, Any] | None
     value: Mapping[str, Any] | None
     header: tuple[str, Mapping[str, Any]] | None = None
 
 
-class Shape:
+class DebeziumSchema:
     """What the messages of a table have in common."""
 
     def __init__(self, table: Table, topic: str, connector: str, modes: Modes) -> None:
@@ -130,9 +130,9 @@ class DebeziumEvents:
     tombstones: bool = True
     connector: Literal["mysql", "mariadb"] = "mysql"
     clock: Callable[[], int] = time.time_ns
-    _shapes: Recent[str, tuple[Table, Shape]] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
+    _shapes: Recent[str, tuple[Table, DebeziumSchema]] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
 
-    def events(self, change: Change) -> Sequence[Event]:
+    def events(self, change: Change) -> Sequence[DebeziumMessage]:
         """The events of a change; () of a statement that is no TRUNCATE.
 
         Raises:
@@ -150,29 +150,29 @@ class DebeziumEvents:
             assert old is not None
             assert new is not None
             gone = self._removed(shape, change, old, before, ("__debezium.newkey", new))
-            return (*gone, Event(shape, new, self._value(change, "c", None, after), ("__debezium.oldkey", old)))
+            return (*gone, DebeziumMessage(shape, new, self._value(change, "c", None, after), ("__debezium.oldkey", old)))
         if change.op is Op.DELETE:
             return self._removed(shape, change, old, before, None)
-        return (Event(shape, new, self._value(change, _OPS[change.op], before, after)),)
+        return (DebeziumMessage(shape, new, self._value(change, _OPS[change.op], before, after)),)
 
     def _removed(
         self,
-        shape: Shape,
+        shape: DebeziumSchema,
         change: Change,
         key: Mapping[str, Any] | None,
         before: Mapping[str, Any] | None,
         header: tuple[str, Mapping[str, Any]] | None,
-    ) -> Sequence[Event]:
-        made = Event(shape, key, self._value(change, "d", before, None), header)
-        return (made, Event(shape, key, None, header)) if self.tombstones else (made,)
+    ) -> Sequence[DebeziumMessage]:
+        made = DebeziumMessage(shape, key, self._value(change, "d", before, None), header)
+        return (made, DebeziumMessage(shape, key, None, header)) if self.tombstones else (made,)
 
-    def _shape(self, change: Change) -> Shape:
+    def _shape(self, change: Change) -> DebeziumSchema:
         table = change.table
         known = self._shapes.get(table.name)
         if known is not None and known[0] is table:
             return known[1]
         modes = Modes(self.decimals, self.times, self.unsigned_bigints, self.binaries)
-        shape = Shape(table, ".".join((self.prefix, *names(change))), self.connector, modes)
+        shape = DebeziumSchema(table, ".".join((self.prefix, *names(change))), self.connector, modes)
         self._shapes[table.name] = table, shape
         return shape
 
@@ -220,7 +220,7 @@ def _version() -> str:
     return __version__
 
 
-def _row(shape: Shape, row: Row | None) -> dict[str, Any] | None:
+def _row(shape: DebeziumSchema, row: Row | None) -> dict[str, Any] | None:
     if row is None:
         return None
     found = {}
@@ -261,7 +261,7 @@ class DebeziumJson(DebeziumEvents, TextEncoder):
     def messages(self, change: Change) -> Sequence[Encoded]:
         return [self._encoded(event) for event in self.events(change)]
 
-    def _encoded(self, event: Event) -> Encoded:
+    def _encoded(self, event: DebeziumMessage) -> Encoded:
         key = event.shape.key
         headers: tuple[tuple[str, bytes], ...] = ()
         if event.header is not None:

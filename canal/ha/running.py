@@ -50,7 +50,7 @@ log = logging.getLogger("canal.ha")
 _MANY: Final = 3
 
 
-class Parts(Protocol):
+class ActiveParts(Protocol):
     """What runs in the active process only."""
 
     def start_parts(self, session: Session, fence: Fence) -> None:
@@ -94,7 +94,7 @@ class RunningMonitor:
     Nothing that is raised ends it: what fails raises an alarm, and is tried again after waits that grow.
     """
 
-    def __init__(self, config: ZooKeeper, destination: str, parts: Parts, alarms: AlarmDesk) -> None:
+    def __init__(self, config: ZooKeeper, destination: str, parts: ActiveParts, alarms: AlarmDesk) -> None:
         self.config = config
         self.destination = destination
         self.address = _draw_address()

@@ -65,7 +65,7 @@ class PrimaryKeys:
 
 
 @attrs.define(eq=False)
-class Batch:
+class UnfinishedBatch:
     """A batch that was handed out: its id, and how many of its changes are not done."""
 
     id: int
@@ -78,7 +78,7 @@ class Task:
     """A change to be handled once those before it with one of its keys are done."""
 
     change: Change
-    batch: Batch
+    batch: UnfinishedBatch
     keys: Sequence[Hashable]
     shared: Hashable | None = None
     """A key that tasks in a row may share: each waits only for those that have the key to themselves."""
@@ -317,7 +317,7 @@ class ParallelConsumer:
         self._statements = statements
         self._get = (batch_size, linger, client_id)
         self._client_id = client_id
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[UnfinishedBatch] = deque()
         self._idle = idle
         self._reader = FlatReader()
         self._is_cancelled = False
@@ -381,7 +381,7 @@ class ParallelConsumer:
 
     def _hand_out(self, message: Message) -> None:
         changes = list(self._reader.changes(message, statements=True))
-        batch = Batch(message.id, len(changes), len(changes))
+        batch = UnfinishedBatch(message.id, len(changes), len(changes))
         self._batches.append(batch)
         for change in changes:
             if change.op.is_row:

@@ -41,7 +41,7 @@ _WAIT = 1.0
 _LATENCIES = 1000
 
 
-class Batch(NamedTuple):
+class UnackedBatch(NamedTuple):
     """Entries that were handed out and not acked."""
 
     id: int
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
     """That got it."""
 
 
-class State(NamedTuple):
+class DeliveryState(NamedTuple):
     """All that get, ack and rollback change: by one assignment, so that whatever is raised where, all or nothing of it is."""
 
     acked: ReadPosition
@@ -60,13 +60,13 @@ class State(NamedTuple):
     next_id: int
     first_id: int
     """Of this turn: earlier batches were handed out before another process was active."""
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[UnackedBatch, ...] = ()
     last_acked: int = 0
     rows_got: int | None = 0
     rows_acked: int | None = 0
     rollbacks: int = 0
 
-    def back(self, number: int) -> State:
+    def back(self, number: int) -> DeliveryState:
         """All batches from the one of this number on come again."""
         before = self.batches[number - 1].after if number else self.acked
         if before.feed is not self.reading.feed:
@@ -102,7 +102,7 @@ class Delivery:
         self.is_over = False
         self.is_gone = False
         self.lock = threading.Lock()
-        self.state = State(start, start, next_id, first_id)
+        self.state = DeliveryState(start, start, next_id, first_id)
         self._released = start  # what the store was given of ``acked``
         self._joined = start  # where it began in the shared store
         self.feeds: list[Feed] = []  # lines of its own that have not ended
@@ -195,10 +195,10 @@ class Delivery:
                 self.state = state._replace(reading=after)
                 return None
             rows = slice.row_count if entries is slice.entries else sum(entry.row_count for entry in entries)
-            batch = Batch(state.next_id, rows, after, threading.get_ident())
+            batch = UnackedBatch(state.next_id, rows, after, threading.get_ident())
             message = Message(batch.id, entries, after.position)
             taken.append((self, batch))
-            self.state = State(
+            self.state = DeliveryState(
                 state.acked,
                 after,
                 batch.id + 1,
@@ -211,7 +211,7 @@ class Delivery:
             )
             return message
 
-    def take_back(self, batch: Batch) -> None:
+    def take_back(self, batch: UnackedBatch) -> None:
         """A batch that did not reach its caller comes again. Where there is one behind it, it stays: acks of that one fail."""
         with self.lock:
             state = self.state
@@ -352,7 +352,7 @@ class Delivery:
                 raise self._refusal(state, batch_id, number)
             _, rows, after, _ = batches[0]
             self._ack(
-                State(
+                DeliveryState(
                     after,
                     state.reading,
                     state.next_id,
@@ -367,7 +367,7 @@ class Delivery:
             if after.position.timestamp:
                 self._latencies.append(time.time() - after.position.timestamp / 1000)
 
-    def _ack(self, state: State) -> None:
+    def _ack(self, state: DeliveryState) -> None:
         """The durable cursor first, then the state, then the store's room: what an exception leaves out is made up for."""
         position = state.acked.position
         if self.durable and position is not self.state.acked.position:
@@ -397,7 +397,7 @@ class Delivery:
             )
         return outstanding[0] if outstanding else 0
 
-    def _refusal(self, state: State, batch_id: int, number: int | None) -> CanalError:
+    def _refusal(self, state: DeliveryState, batch_id: int, number: int | None) -> CanalError:
         if number is None and 0 < batch_id < state.first_id:
             return self._too_late(batch_id)
         if number is None:
@@ -475,7 +475,7 @@ class Delivery:
 
     # -- what every call begins with, under the lock ------------------------------------------------------------------
 
-    def _current(self) -> State:
+    def _current(self) -> DeliveryState:
         """The state, once the batches in the hands of streams that nobody has any more are rolled back."""
         if self.is_gone:
             self._check_current()
@@ -504,7 +504,7 @@ class Delivery:
     # -- status -------------------------------------------------------------------------------------------------------
 
     def status(
-        self, state: State, store: StoreStatus | None, parser: ParserStatus | None, now: float, complete: float | None
+        self, state: DeliveryState, store: StoreStatus | None, parser: ParserStatus | None, now: float, complete: float | None
     ) -> ClientStatus:
         """How it stood when its state was looked at; what was committed before ``complete`` was in the store by then."""
         acked = state.acked.position
@@ -537,7 +537,7 @@ class Delivery:
 
 
 #: A batch that was handed out by a call, and whose.
-Taken: TypeAlias = tuple[Delivery, Batch]
+Taken: TypeAlias = tuple[Delivery, UnackedBatch]
 
 
 def take_back(taken: list[Taken]) -> None:

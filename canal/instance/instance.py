@@ -35,7 +35,7 @@ from canal.instance.feed import Feed
 from canal.instance.ha_turns import Turns
 from canal.instance.parts import Parts
 from canal.instance.readers import Readers
-from canal.instance.stream import Changes, Stream, consume
+from canal.instance.stream import ChangeIterator, Stream, consume
 from canal.instance.wiring import parser_of, sink_of, store_of
 from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.model import Entry
@@ -586,7 +586,7 @@ class Instance:
             UnloggedChangeError: without ``statements``, at a statement that changed rows of a table that are not in the log, such
                 as TRUNCATE, DROP, or an UPDATE that was logged as its text.
         """
-        return Changes(self.stream(batch_size, linger, client_id=client_id, poll=poll), statements)
+        return ChangeIterator(self.stream(batch_size, linger, client_id=client_id, poll=poll), statements)
 
     def consume(
         self,

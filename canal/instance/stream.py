@@ -100,7 +100,7 @@ class Stream(Iterator[Message]):
             client.left.append(batch.id)
 
 
-class Changes(Iterator[Change]):
+class ChangeIterator(Iterator[Change]):
     """The iterator of ``Instance.changes``."""
 
     def __init__(self, stream: Stream, statements: bool) -> None:

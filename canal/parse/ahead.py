@@ -22,7 +22,7 @@ from canal.parse.log.statements import explicit_defaults
 from canal.parse.schema.catalog import Applied, Catalog
 from canal.parse.schema.classify import classify
 from canal.parse.schema.scanner import Scanner
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key
 from canal.schema import TableSchema, column_from_text
@@ -94,7 +94,7 @@ class LoggedStatement:
             return False
         # What changes nothing in a table with none of its columns speaks of none of them.
         probe = Catalog(lower_case_table_names=1)
-        before = TableState(TableSchema(*name, (column_from_text("\0", "int"),)), None, ())
+        before = TableVersion(TableSchema(*name, (column_from_text("\0", "int"),)), None, ())
         probe.put(before)
         applied, after = self.apply(probe), probe.get(*name)
         if applied.doubtful or after is None:
@@ -132,7 +132,7 @@ def logged_statement(decoder: BinlogDecoder, statement: Statement, sql: str, dat
     )
 
 
-class Changes:
+class StatementsByTable:
     """Statements by the tables that they are about."""
 
     def __init__(self, statements: list[LoggedStatement]) -> None:

@@ -21,14 +21,14 @@ from canal._util.bounded import Told
 from canal.binlog import event_layout as layout
 from canal.binlog.server_facts import Release
 from canal.errors import GO_ON_AFTER, ConnectionLostError, PositionLostError, SchemaError
-from canal.parse.ahead import Changes, LogAhead, folded, is_behind, logged_statement
+from canal.parse.ahead import LogAhead, StatementsByTable, folded, is_behind, logged_statement
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.catalog import Catalog
 from canal.parse.schema.history import CatchUpHistory, OtherSourceError, SchemaHistory, Snapshot, Version
 from canal.parse.schema.map_schema import with_charsets, with_nullability
 from canal.parse.schema.misfit import misfit
 from canal.parse.schema.raw_map import RawTableMap
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.parse.schema.tables import table_from_document, table_to_document
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import FullConnection
@@ -80,7 +80,7 @@ class SchemaFollower:
         self._forgotten: tuple[Table, ...] = ()  # tables of a history that is not believed
         self._ahead = LogAhead(self._asked, lambda: self._stopped(), alarm)
         #: What the source said of tables, and ends of the log: from before and from after it was asked.
-        self._live: dict[Table, tuple[TableState | None, Position, Position]] = {}
+        self._live: dict[Table, tuple[TableVersion | None, Position, Position]] = {}
         #: Tables that were read from the source, [position, document], for who resumes before, when the source may tell others.
         self._read_at: list[list[Any]] = []
         self._doubted: dict[Table, Position] = {}  # where tables became doubtful
@@ -222,7 +222,7 @@ class SchemaFollower:
         state = self._catalog.get(*name)
         return None if state is None else self._document(state)
 
-    def _document(self, state: TableState) -> dict[str, Any]:
+    def _document(self, state: TableVersion) -> dict[str, Any]:
         checked = self._checked.get(folded((state.schema.schema, state.schema.table)), 0)
         return {**table_to_document(state), **({"checked": checked} if checked else {})}
 
@@ -264,7 +264,7 @@ class SchemaFollower:
             self._catalog.put(found)
         return found.as_logged
 
-    def _with_charsets(self, raw: RawTableMap, state: TableState | None) -> TableState | None:
+    def _with_charsets(self, raw: RawTableMap, state: TableVersion | None) -> TableVersion | None:
         """The table with the charsets that only the map tells; None if it does not."""
         if state is None or not any(column.charset == UNTOLD for column in state.schema.columns):
             return state
@@ -286,7 +286,7 @@ class SchemaFollower:
                 name,
             )
 
-    def _read(self, raw: RawTableMap, name: Table, state: TableState | None, problem: str) -> TableState | None:
+    def _read(self, raw: RawTableMap, name: Table, state: TableVersion | None, problem: str) -> TableVersion | None:
         """The table as it is now, if that is what it was at the position of the stream; else an error."""
         full = ".".join(name)
         position = self.decoder.group_position
@@ -332,7 +332,7 @@ class SchemaFollower:
         text = ", ".join((*ways, f"{'or ' if ways else ''}leave the table out with black_filter.{after}"))
         return f"{text[0].upper()}{text[1:]}" + f" For later changes {' or '.join(later)}." * bool(later)
 
-    def _adopt(self, name: Table, live: TableState, state: TableState | None, problem: str, opaque: bool) -> None:
+    def _adopt(self, name: Table, live: TableVersion, state: TableVersion | None, problem: str, opaque: bool) -> None:
         """The table as it is now holds from here on."""
         assert self._catalog is not None
         if problem:
@@ -348,7 +348,7 @@ class SchemaFollower:
             self._read_at = [*self._still_of_use(), [self.decoder.position.to_text(), self._document(live)]]
             self._keep(name, live)
 
-    def _keep(self, name: Table, state: TableState) -> None:
+    def _keep(self, name: Table, state: TableVersion) -> None:
         assert self._catalog is not None
         self._catalog.put(state)
         self._add(self.decoder.position, {name: self._document(state)}, self._settings())
@@ -359,7 +359,7 @@ class SchemaFollower:
         read = self._read_at[1 - _MOST_READ :]
         return [one for one in read if oldest is None or is_behind(Position.from_text(one[0]), oldest)]
 
-    def _read_before(self, raw: RawTableMap, name: Table) -> TableState | None:
+    def _read_before(self, raw: RawTableMap, name: Table) -> TableVersion | None:
         """The table as it was read from the source when the stream was here, or shortly before, the last time."""
         for text, document in reversed(self._read_at):
             state, position = table_from_document(document), Position.from_text(text)
@@ -402,7 +402,7 @@ class SchemaFollower:
         )
         for schema, charset in now.databases.items():
             catalog.set_database(schema, charset)
-        changes = Changes(ahead)
+        changes = StatementsByTable(ahead)
         for state in now.tables:
             name = (state.schema.schema, state.schema.table)
             self._live[name] = (state, asked_at, read_at)
@@ -433,7 +433,7 @@ class SchemaFollower:
             raise ConnectionLostError("the connection was closed while tables were looked up")
         return self._connection
 
-    def _live_table(self, name: Table, position: Position) -> tuple[TableState | None, Position | None]:
+    def _live_table(self, name: Table, position: Position) -> tuple[TableVersion | None, Position | None]:
         """The table as it is now, and the end of the log after it was read; no end where nobody can be asked."""
         known = self._live.get(name)
         if known is not None and not is_behind(position, known[1]):

@@ -37,7 +37,7 @@ class _Seen(NamedTuple):
     source: str  # identity of the one whose journal it is
 
 
-class Progress:
+class ParserProgress:
     """The state of one parser.
 
     Args:

@@ -47,7 +47,7 @@ from canal.parse.log.continuity import Continuity, opened
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.prepared import look_ahead, read_again
 from canal.parse.options import Owner, ParserOptions
-from canal.parse.progress import Progress
+from canal.parse.progress import ParserProgress
 from canal.parse.schema.cascades import CascadeWatch
 from canal.parse.schema.classify import classify
 from canal.parse.schema.online_ddl import ShadowTables
@@ -133,7 +133,7 @@ class ParserRun:
             lambda journal, offset: look_ahead(self.link.connection, journal, offset, options.inflated_bytes),
         )
         self.decoder.destination = self._resolver.destination = destination
-        self.progress = Progress(lambda: self.link.teller, self.decoder, self.alarms, options.backoff[1])
+        self.progress = ParserProgress(lambda: self.link.teller, self.decoder, self.alarms, options.backoff[1])
         self._damage: tuple[type[DecodeError], str, str] | None = None
         self._dump_began = math.inf
         self._quiet_since = 0.0

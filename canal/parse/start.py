@@ -116,7 +116,7 @@ class Decision:
 
 
 @attrs.frozen
-class Rule:
+class StartRule:
     name: str
     holds: Callable[[Facts], bool]
     how: How
@@ -153,8 +153,8 @@ def _policy(name: str) -> Callable[[Facts], bool]:
     return lambda facts: facts.is_lost and facts.on_lost == name
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[StartRule, ...] = (
+    StartRule(
         "lost, fail",
         _policy("fail"),
         How.FAIL,
@@ -162,7 +162,7 @@ RULES: tuple[Rule, ...] = (
         'the source says that it has lost the position; `on_lost="fail"`',
         "the instance stops with that error, which names the remedy",
     ),
-    Rule(
+    StartRule(
         "lost, earliest",
         _policy("earliest"),
         How.RESOLVE,
@@ -170,7 +170,7 @@ RULES: tuple[Rule, ...] = (
         'it says so more than `dump_error_threshold` times in a row; `on_lost="earliest"`',
         "alarm; from the oldest log that is there; where something between two logs is missing, from behind it",
     ),
-    Rule(
+    StartRule(
         "lost, latest",
         _policy("latest"),
         How.RESOLVE,
@@ -178,7 +178,7 @@ RULES: tuple[Rule, ...] = (
         'the same; `on_lost="latest"`',
         "alarm; from the present end",
     ),
-    Rule(
+    StartRule(
         "lost, time",
         lambda facts: _policy("time")(facts) and _position(facts).timestamp > 0,
         How.RESOLVE,
@@ -186,7 +186,7 @@ RULES: tuple[Rule, ...] = (
         'the same; `on_lost="time"`',
         "alarm; from the time of the position less `fallback_interval`; where something is missing, from behind it",
     ),
-    Rule(
+    StartRule(
         "lost, no time",
         _policy("time"),
         How.RESOLVE,
@@ -194,7 +194,7 @@ RULES: tuple[Rule, ...] = (
         "the same; the position has no time",
         "alarm; from the oldest log that is there",
     ),
-    Rule(
+    StartRule(
         "same log",
         lambda facts: facts.proves_log,
         How.OFFSET,
@@ -202,7 +202,7 @@ RULES: tuple[Rule, ...] = (
         "a position with journal, offset and the journal's begin, of the server that is connected, which has it",
         "exactly behind it, once the journal's begin has shown that it is still the same log",
     ),
-    Rule(
+    StartRule(
         "purged log",
         lambda facts: facts.is_purged,
         How.OLDEST,
@@ -210,7 +210,7 @@ RULES: tuple[Rule, ...] = (
         "a position with journal, offset and GTID set, of the server that is connected, which has purged that journal",
         "from the oldest log that is there, once the server says that what it has purged is done",
     ),
-    Rule(
+    StartRule(
         "GTID set",
         lambda facts: facts.takes(facts.position),
         How.GTID,
@@ -218,7 +218,7 @@ RULES: tuple[Rule, ...] = (
         "a position with a GTID set, and the source has GTIDs of that kind",
         "exactly behind it, on whichever server of the replication",
     ),
-    Rule(
+    StartRule(
         "same server",
         lambda facts: bool(facts.position and facts.position.journal and not facts.is_other_server),
         How.OFFSET,
@@ -226,7 +226,7 @@ RULES: tuple[Rule, ...] = (
         "a position with journal and offset, of the server that is connected (or of one unknown: canal's cursors)",
         "exactly behind it",
     ),
-    Rule(
+    StartRule(
         "other server",
         lambda facts: facts.is_other_server and _position(facts).timestamp > 0,
         How.MATCH,
@@ -234,7 +234,7 @@ RULES: tuple[Rule, ...] = (
         "a position of another server, with a time: a standby, or another server behind the same address",
         "from `fallback_interval` before its time, to behind its last transactions where the log shows them",
     ),
-    Rule(
+    StartRule(
         "other server, no time",
         lambda facts: facts.is_other_server,
         How.FAIL,
@@ -242,7 +242,7 @@ RULES: tuple[Rule, ...] = (
         "a position of another server without a time",
         "the instance stops",
     ),
-    Rule(
+    StartRule(
         "time only",
         lambda facts: facts.position is not None,
         How.RESOLVE,
@@ -250,7 +250,7 @@ RULES: tuple[Rule, ...] = (
         "a position with nothing but a time",
         "the first transaction at or after it",
     ),
-    Rule(
+    StartRule(
         "first start by GTID set",
         lambda facts: facts.takes(facts.configured),
         How.RESOLVE,
@@ -258,7 +258,7 @@ RULES: tuple[Rule, ...] = (
         "no position; a GTID set is configured",
         "exactly behind it, once the source says that it still has what follows",
     ),
-    Rule(
+    StartRule(
         "first start",
         lambda facts: True,
         How.RESOLVE,

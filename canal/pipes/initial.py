@@ -39,7 +39,7 @@ from canal.model import Entry, EntryType, EventType, Row, decode_rows
 from canal.pipes.rules import Rules
 from canal.position import Position, journal_key
 from canal.rows.values import ABSENT
-from canal.snapshot.rows import Name, Rows, ServerTables, SourceTable, TableMissingError, Tables
+from canal.snapshot.rows import Name, Rows, ServerTables, SourceTable, TableMissingError, TableReader
 from canal.snapshot.values import Forms
 from canal.targets.protocol import Guarantee, Load, Progress, Readable, Target, Work
 
@@ -80,7 +80,7 @@ class LoadStatus:
 
 
 @attrs.frozen
-class Batch:
+class SnapshotBatch:
     """Rows to be written at the place where the stream is."""
 
     key: str
@@ -229,7 +229,9 @@ class Initial:
         chunk_rows: rows of a chunk.
     """
 
-    def __init__(self, tables: Tables, target: Target, rules: Rules, *, parks: bool, executor: Executor, chunk_rows: int) -> None:
+    def __init__(
+        self, tables: TableReader, target: Target, rules: Rules, *, parks: bool, executor: Executor, chunk_rows: int
+    ) -> None:
         self._tables = tables
         self._target = target
         self._rules = rules
@@ -411,7 +413,7 @@ class Initial:
 
     # -- the rows -----------------------------------------------------------------------------------------------------------
 
-    def step(self, at: Position, passed: Position | None = None) -> Batch | None:
+    def step(self, at: Position, passed: Position | None = None) -> SnapshotBatch | None:
         """Return what is to be written now that all up to ``at`` is written, if anything is.
 
         Args:
@@ -443,7 +445,7 @@ class Initial:
             return None
         return self._batch(key, load, window, chunk) if is_there else None
 
-    def wrote(self, batch: Batch) -> None:
+    def wrote(self, batch: SnapshotBatch) -> None:
         """What ``step`` returned is committed."""
         window, before = self._window, self._loads[batch.key]
         assert window is not None
@@ -498,7 +500,7 @@ class Initial:
                 after, done, order = last.rows.upper, last.done, last.rows.source.order
             window.reading = self._executor.submit(self._read, window, after, order, done, self._cancelled)
 
-    def _batch(self, key: str, load: Load, window: _Window, chunk: _Chunk) -> Batch:
+    def _batch(self, key: str, load: Load, window: _Window, chunk: _Chunk) -> SnapshotBatch:
         rows = chunk.rows
         changes = [change for of_row, made in chunk.made if of_row not in window.touched for change in made]
         parked = [change for of_row, change in chunk.parked if of_row not in window.touched]
@@ -510,7 +512,7 @@ class Initial:
             after = Load(load.left[1:]) if len(load.left) > 1 else None
         else:
             after = attrs.evolve(load, after=rows.upper, rows=chunk.done, order=rows.source.order)
-        return Batch(key, Changes([changes]), parked, after)
+        return SnapshotBatch(key, Changes([changes]), parked, after)
 
     # -- on the thread that reads ---------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import attrs
 
 from canal._util.threads import as_own
 from canal.changes import Change, Changes, Reader, Table
-from canal.changes.batch import Decode, EntryRows, Route
+from canal.changes.batch import Decode, EntryRows, TableRoute
 from canal.errors import CanalError, HookError, UnfitChangeError, UsageError
 from canal.formats.message import Message
 from canal.instance.client_filter import unskipped
@@ -244,7 +244,7 @@ class Units:
             return self._applied(self.reader.rows(entry, table), unit)
         return EntryRows(entry, table, self._routed, plan)
 
-    def _routed(self, entry: Entry, table: Table, route: Route | None) -> Sequence[Change]:
+    def _routed(self, entry: Entry, table: Table, route: TableRoute | None) -> Sequence[Change]:
         changes = self.reader.rows(entry, table)
         return changes if route is None else [one for change in changes for one in route.apply(change)]
 

@@ -24,7 +24,7 @@ from canal.snapshot.keys import ADDRESSES, NUMBERS, STRINGS, moment_number, quot
 
 
 @attrs.frozen
-class Reader:
+class CellReader:
     """What is selected of a column, and how its texts become an array.
 
     ``make`` gives the values of cells one by one, None and a text for ``_exact`` for one that the type cannot hold.
@@ -38,7 +38,7 @@ class Reader:
 
 def to_array(
     cells: Sequence[bytes | None],
-    reader: Reader,
+    reader: CellReader,
     kind: pa.DataType,
     column: ColumnSchema,
     exact: list[list[tuple[str, str]] | None],
@@ -60,32 +60,32 @@ def is_unseen(column: ColumnSchema) -> bool:
     return not column.visible and re.fullmatch(r"DB_ROW_HASH_\d+", column.name) is not None
 
 
-def reader_of(column: ColumnSchema) -> Reader:
+def reader_of(column: ColumnSchema) -> CellReader:
     name, code = quoted(column.name), column.type_code
     if code in (codes.FLOAT, codes.DOUBLE):  # a FLOAT as text has six digits; a sum would lose the sign of 0
-        return Reader(f"{name}*1e0", lambda cell: (float(cell), None), _parsed)
+        return CellReader(f"{name}*1e0", lambda cell: (float(cell), None), _parsed)
     if code == codes.BIT:
-        return Reader(f"{name}+0", lambda cell: (int(cell), None), _parsed)
+        return CellReader(f"{name}+0", lambda cell: (int(cell), None), _parsed)
     if code in (codes.ENUM, codes.SET):
-        return Reader(f"CAST({name} AS UNSIGNED)", _label_maker(column))
+        return CellReader(f"CAST({name} AS UNSIGNED)", _label_maker(column))
     if code in codes.DECIMALS:
         if pa.types.is_string(spark_arrow_type(column)):  # too long for a number; a ZEROFILL has zeros before it
-            return Reader(name, lambda cell: (format(Decimal(cell.decode()), "f"), None))
-        return Reader(name, lambda cell: (Decimal(cell.decode()), None), _parsed)
+            return CellReader(name, lambda cell: (format(Decimal(cell.decode()), "f"), None))
+        return CellReader(name, lambda cell: (Decimal(cell.decode()), None), _parsed)
     if code in NUMBERS:
-        return Reader(name, lambda cell: (int(cell), None), _parsed)
+        return CellReader(name, lambda cell: (int(cell), None), _parsed)
     if code in (codes.DATE, codes.NEWDATE):
-        return Reader(name, _date, _parsed_moment)
+        return CellReader(name, _date, _parsed_moment)
     if code in (codes.TIME, codes.TIME2):
-        return Reader(name, _time)
+        return CellReader(name, _time)
     if code in codes.MOMENTS:
-        return Reader(name, _moment, _parsed_moment)
+        return CellReader(name, _moment, _parsed_moment)
     if code == codes.JSON or column.base_type in ADDRESSES:
-        return Reader(name, _text_maker("utf-8"), _parsed)
+        return CellReader(name, _text_maker("utf-8"), _parsed)
     if code in STRINGS and column.charset not in (None, "binary"):
         codec = codec_of(str(column.charset)) or "latin-1"
-        return Reader(name, _text_maker(codec), _parsed if codec in ("utf-8", "utf8") else None)
-    return Reader(name, lambda cell: (cell, None), lambda array, kind: array.cast(kind))
+        return CellReader(name, _text_maker(codec), _parsed if codec in ("utf-8", "utf8") else None)
+    return CellReader(name, lambda cell: (cell, None), lambda array, kind: array.cast(kind))
 
 
 def _parsed(array: pa.Array, kind: pa.DataType) -> pa.Array:

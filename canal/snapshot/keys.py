@@ -19,7 +19,7 @@ import attrs
 from canal.binlog import type_codes as codes
 from canal.binlog.server_facts import ServerFacts
 from canal.errors import CursorError, ServerError, UnsupportedError
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.rows.charsets import codec_of
 from canal.schema import ColumnSchema, TableSchema
 
@@ -114,7 +114,7 @@ def key_column(column: ColumnSchema) -> KeyColumn:
     return found
 
 
-def chunk_key(state: TableState) -> tuple[str, tuple[str, ...]]:
+def chunk_key(state: TableVersion) -> tuple[str, tuple[str, ...]]:
     """The index and the columns that chunks are made of: the primary key or the first unique one without NULL, as far as
     whole columns of it can be compared."""
     by_name = {column.name.lower(): column for column in state.schema.columns}

@@ -80,7 +80,7 @@ class TableMissingError(ConfigError):
     """The table was dropped or renamed since it was listed."""
 
 
-class Tables(Protocol):
+class TableReader(Protocol):
     """Reads tables of the source that a stream follows. Used by one thread at a time."""
 
     def names(self) -> list[Name]:

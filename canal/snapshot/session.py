@@ -15,7 +15,7 @@ import attrs
 
 from canal.binlog.server_facts import SHOW_KEYS, read_server
 from canal.errors import AuthenticationError, ConfigError, ServerError
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.parse.source import _pymysql
 from canal.parse.source.information_schema import table_states
 from canal.parse.source.mysql import MySQLSource
@@ -41,7 +41,7 @@ NO_TABLE: Final = (
 class Found:
     """A table as the server has it: its columns and keys, its engine, and the estimates of its rows and their bytes."""
 
-    state: TableState
+    state: TableVersion
     engine: str
     rows: int
     row_bytes: int

@@ -214,7 +214,7 @@ class _ProgressTopic:
 
 
 @attrs.frozen
-class Asked:
+class BrokerReport:
     """What brokers say of a target, of which nothing was changed."""
 
     topics: Mapping[str, tuple[bool, set[str]]]
@@ -224,7 +224,7 @@ class Asked:
     progress: str | None
 
 
-def asked_of_brokers(target: KafkaTarget, stream: str, topics: Iterable[str]) -> Asked:
+def asked_of_brokers(target: KafkaTarget, stream: str, topics: Iterable[str]) -> BrokerReport:
     """Ask without beginning a writer, which would shut out who writes now.
 
     Raises:
@@ -252,7 +252,7 @@ def asked_of_brokers(target: KafkaTarget, stream: str, topics: Iterable[str]) ->
         is_there, rights = found[target.progress_topic]
         topic = _ProgressTopic(kafka, target, common, stream, make=False)
         text = topic.read() if is_there and "READ" in rights else None
-    return Asked({name: found[name] for name in names}, may_make, text)
+    return BrokerReport({name: found[name] for name in names}, may_make, text)
 
 
 class _KafkaWork(LogWork):

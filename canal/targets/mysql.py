@@ -30,7 +30,7 @@ from canal.targets.sql import SQLWork
 from canal.targets.sql_errors import Kind, error_of, kind_of_number
 from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.values import TEXTS, plain_text
-from canal.targets.watch import Watch
+from canal.targets.watch import ConnectionWatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +99,9 @@ class MySQLTarget:
         options["client_flag"] |= CLIENT.FOUND_ROWS | CLIENT.LOCAL_FILES  # it is never sent a file: see _load
         connection: Any = pymysql.connect(**{**options, "defer_connect": True})
         stopping = threading.Event()
-        watch = Watch(lambda: connection._sock.fileno(), self.timeout, lambda: work.stopping if work is not None else stopping)
+        watch = ConnectionWatch(
+            lambda: connection._sock.fileno(), self.timeout, lambda: work.stopping if work is not None else stopping
+        )
         work: MySQLWork | None = None
         server = _Server(f"{self}", str(self.connect.get("user", "")), watch)
         with watch.running():
@@ -117,7 +119,7 @@ class _Server:
 
     target: str
     user: str
-    watch: Watch
+    watch: ConnectionWatch
 
     @contextmanager
     def asked(self) -> Iterator[None]:

@@ -26,7 +26,7 @@ from canal.targets.sql_errors import Kind, error_of, kind_of_state
 from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.tables import need
 from canal.targets.values import NO_TYPE, document_text
-from canal.targets.watch import Watch
+from canal.targets.watch import ConnectionWatch
 
 if TYPE_CHECKING:
     import psycopg
@@ -116,7 +116,7 @@ class PostgreSQLTarget:
                 raise error_of(Kind.ACCOUNT, found[0], f"{self}", user) from error
             raise ConnectionLostError(f"{self} cannot be reached: {type(error).__name__}") from error
         stopping = threading.Event()
-        watch = Watch(connection.fileno, self.timeout, lambda: work.stopping if work is not None else stopping)
+        watch = ConnectionWatch(connection.fileno, self.timeout, lambda: work.stopping if work is not None else stopping)
         work: PostgreSQLWork | None = None
         with connection, watch.running():
             server = _Server(f"{self}", user, watch)
@@ -139,7 +139,7 @@ class _Server:
 
     target: str
     user: str
-    watch: Watch
+    watch: ConnectionWatch
 
     @contextmanager
     def asked(self) -> Iterator[None]:

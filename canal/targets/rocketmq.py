@@ -117,7 +117,7 @@ class Cluster:
     def __init__(self, target: RocketMQTarget) -> None:
         self._target = target
         self._tls = ssl.create_default_context() if target.tls is True else target.tls or None
-        self._open: dict[str, wire.Connection] = {}
+        self._open: dict[str, wire.BrokerConnection] = {}
         self._routes: dict[str, list[wire.Queue]] = {}
 
     def __enter__(self) -> Cluster:
@@ -127,13 +127,13 @@ class Cluster:
         for connection in self._open.values():
             connection.close()
 
-    def broker(self, address: str) -> wire.Connection:
+    def broker(self, address: str) -> wire.BrokerConnection:
         found = self._open.get(address)
         if found is not None and found.is_over():
             found.close()
             found = None
         if found is None:
-            found = self._open[address] = wire.Connection(address, self._target, self._tls, self._target.timeout)
+            found = self._open[address] = wire.BrokerConnection(address, self._target, self._tls, self._target.timeout)
         return found
 
     def route(self, topic: str) -> list[wire.Queue]:

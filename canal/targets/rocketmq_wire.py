@@ -58,7 +58,7 @@ class Answer:
     body: bytes
 
 
-class Connection:
+class BrokerConnection:
     """A connection to a broker or a name server, for one thread. Several requests may be under way at once."""
 
     def __init__(self, address: str, account: Account, tls: ssl.SSLContext | None, timeout: float) -> None:

@@ -21,7 +21,7 @@ _POLL: Final = 0.25
 _GRACE: Final = 5.0
 
 
-class Watch:
+class ConnectionWatch:
     """The watch over one connection. ``with watch:`` is around each call that waits for the server.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Generator
 
 from canal.errors import ConnectionLostError, LostReason, PositionLostError, StateError
 from canal.gtid import parse_gtid_set
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import Description, FullConnection
 from canal.position import Position, journal_key
@@ -92,7 +92,7 @@ class FakeConnection(FullConnection):
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
         """One table, as ``table_columns`` tells it."""
         found = self.table_columns(schema, table) if schema else None
-        return None if found is None else Description((TableState(found, None),))
+        return None if found is None else Description((TableVersion(found, None),))
 
     @property
     def can_replay(self) -> bool:

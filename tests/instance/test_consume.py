@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import canal
-from canal.instance.consume import Batch, Crew, Handling, KeyOrder, ParallelConsumer, Task
+from canal.instance.consume import Crew, Handling, KeyOrder, ParallelConsumer, Task, UnfinishedBatch
 from canal.testing import FakeBinlog
 
 
@@ -393,7 +393,7 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
 )
 def test_the_order_of_keys(keys: list[tuple[set[int], int | None]], rng: random.Random) -> None:
     """Whichever task is done next: all are, and those of one key in their order, but for tasks that both share it."""
-    order, batch = KeyOrder(), Batch(1, 0, 0)
+    order, batch = KeyOrder(), UnfinishedBatch(1, 0, 0)
     tasks = [Task(None, batch, sorted(own - {shared}), shared) for own, shared in keys]  # type: ignore[arg-type]
     ready, done = [], []
     waiting = list(tasks)

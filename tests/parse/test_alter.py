@@ -9,31 +9,31 @@ from hypothesis import strategies as st
 from canal.parse.schema.alter import altered, copied, created
 from canal.parse.schema.alteration import Alteration, read_alteration
 from canal.parse.schema.definition import read_body
-from canal.parse.schema.parts import Dialect, NotUnderstoodError, Options
+from canal.parse.schema.parts import Dialect, NotUnderstoodError, TableOptions
 from canal.parse.schema.scanner import Scanner
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 
 MYSQL, MARIADB = Dialect("mysql", (8, 4, 0)), Dialect("mariadb", (10, 11, 2))
 DIALECTS = pytest.mark.parametrize("dialect", [MYSQL, MARIADB])
 
 
-def table(text: str, dialect: Dialect = MYSQL, charset: str = "utf8mb4") -> TableState:
-    return created("d", "t", read_body(Scanner(f"{text})"), dialect), dialect, charset, Options())
+def table(text: str, dialect: Dialect = MYSQL, charset: str = "utf8mb4") -> TableVersion:
+    return created("d", "t", read_body(Scanner(f"{text})"), dialect), dialect, charset, TableOptions())
 
 
 def clauses(text: str, dialect: Dialect = MYSQL) -> Alteration:
     return read_alteration(Scanner(text), dialect, "d")
 
 
-def after(state: TableState, text: str, dialect: Dialect = MYSQL) -> TableState:
+def after(state: TableVersion, text: str, dialect: Dialect = MYSQL) -> TableVersion:
     return altered(state, clauses(text, dialect), dialect, "utf8mb4", "utf8mb4")
 
 
-def names(state: TableState) -> str:
+def names(state: TableVersion) -> str:
     return " ".join(column.name for column in state.shown)
 
 
-def keys(state: TableState) -> list[str]:
+def keys(state: TableVersion) -> list[str]:
     assert state.keys is not None
     return [f"{key.name}({','.join(name for name, _ in key.columns)})" for key in state.keys]
 

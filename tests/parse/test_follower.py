@@ -16,7 +16,7 @@ from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.classify import classify
 from canal.parse.schema.history import SchemaHistory
 from canal.parse.schema.raw_map import RawTableMap, parse_table_map
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import Description, complete
 from canal.testing.fake import FakeBinlog
@@ -45,7 +45,7 @@ class Stream:
         """As a server does, and not one table at a time only as a fake."""
         names = [name for name in self.fake.table_names() if not schema or name == (schema, table)]
         schemas = [self.fake.table_columns(*name) for name in names]
-        return Description(tuple(TableState(one, "utf8mb4") for one in schemas if one is not None), {"shop": "utf8mb4"})
+        return Description(tuple(TableVersion(one, "utf8mb4") for one in schemas if one is not None), {"shop": "utf8mb4"})
 
     def stand(self, position: canal.Position) -> None:
         """The stream has come to a position."""

@@ -16,7 +16,7 @@ from canal.gtid import parse_gtid_set
 from canal.parse.log.assembly import Assembly
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import put
-from canal.parse.log.states import MOVES, Move, State
+from canal.parse.log.states import MOVES, Move, TransactionState
 from canal.parse.schema.classify import classify
 from canal.parse.schema.table_map import TableResolver
 from canal.position import PreparedXa
@@ -24,7 +24,7 @@ from canal.testing.fake import FakeBinlog
 from tests.support.decoder_flags import TOGETHER, Flag, check
 from tests.support.parsing import order, patched, shop
 
-Seen = set[tuple[State, frozenset[Flag]]]
+Seen = set[tuple[TransactionState, frozenset[Flag]]]
 
 
 def new_decoder(**options: Any) -> BinlogDecoder:
@@ -150,7 +150,7 @@ def test_the_moves_are_what_decoders_make(monkeypatch: pytest.MonkeyPatch) -> No
     def noted(assembly: Assembly, number: int) -> int:
         before = assembly.state
         after = move(assembly, number)
-        seen.add((State(before), Move(number), State(after)))
+        seen.add((TransactionState(before), Move(number), TransactionState(after)))
         return after
 
     monkeypatch.setattr(Assembly, "move", noted)
@@ -161,10 +161,10 @@ def test_the_moves_are_what_decoders_make(monkeypatch: pytest.MonkeyPatch) -> No
     assert (seen - listed, listed - seen) == (set(), set())
 
 
-@pytest.mark.parametrize("state", State)
-def test_a_move_that_a_state_does_not_have_is_refused_and_changes_nothing(state: State) -> None:
-    ways: dict[State, tuple[Move, ...]] = {State.BETWEEN: ()}
-    for _ in State:
+@pytest.mark.parametrize("state", TransactionState)
+def test_a_move_that_a_state_does_not_have_is_refused_and_changes_nothing(state: TransactionState) -> None:
+    ways: dict[TransactionState, tuple[Move, ...]] = {TransactionState.BETWEEN: ()}
+    for _ in TransactionState:
         for before, way in list(ways.items()):
             ways = {after: (*way, move) for move, after in MOVES[before].items()} | ways
     assembly = Assembly(lambda entries: None, 1, 1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.log.states import State
+from canal.parse.log.states import TransactionState
 
 
 class Flag(enum.Enum):
@@ -18,29 +18,29 @@ class Flag(enum.Enum):
 
 S, P, R = Flag
 #: A transaction of which rows are left out has had a piece, so both are or none.
-TOGETHER: Final[Mapping[State, frozenset[frozenset[Flag]]]] = {
+TOGETHER: Final[Mapping[TransactionState, frozenset[frozenset[Flag]]]] = {
     state: frozenset(map(frozenset, rows))
     for state, rows in {
-        State.BETWEEN: ((), (S,), (R,), (S, R)),
-        State.ANNOUNCED: ((), (S,), (R,), (S, R)),
-        State.UNDECIDED: ((),),
-        State.OPEN: ((), (P,), (S, P)),
-        State.ALONE: ((), (P,), (S, P)),
-        State.XA: ((), (S, P), (R,), (P, R), (S, P, R)),
-        State.RELEASED: ((), (S, P)),
+        TransactionState.BETWEEN: ((), (S,), (R,), (S, R)),
+        TransactionState.ANNOUNCED: ((), (S,), (R,), (S, R)),
+        TransactionState.UNDECIDED: ((),),
+        TransactionState.OPEN: ((), (P,), (S, P)),
+        TransactionState.ALONE: ((), (P,), (S, P)),
+        TransactionState.XA: ((), (S, P), (R,), (P, R), (S, P, R)),
+        TransactionState.RELEASED: ((), (S, P)),
     }.items()
 }
 
 
-def check(decoder: BinlogDecoder) -> tuple[State, frozenset[Flag]]:
+def check(decoder: BinlogDecoder) -> tuple[TransactionState, frozenset[Flag]]:
     """Return the state and the flags of a decoder between two events.
 
     Raises:
         ValueError: they cannot be true together.
     """
     assembly = decoder.assembly
-    state = State(assembly.state)
-    if (assembly.txn is not None) != (state >= State.OPEN):
+    state = TransactionState(assembly.state)
+    if (assembly.txn is not None) != (state >= TransactionState.OPEN):
         raise ValueError(f"{state!r} with {assembly.txn!r}")
     are = {Flag.SKIPPING: assembly.skip > 0, Flag.PIECE: assembly.part > 0, Flag.REPLAY: assembly.is_replay}
     flags = frozenset(flag for flag, is_set in are.items() if is_set)

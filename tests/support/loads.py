@@ -14,7 +14,7 @@ import attrs
 import canal
 from canal.changes import Change, Changes, Op, Reader, Table
 from canal.model import Entry
-from canal.pipes.initial import Batch, Initial
+from canal.pipes.initial import Initial, SnapshotBatch
 from canal.pipes.rules import Rules
 from canal.position import Position
 from canal.schema import column_from_text
@@ -212,7 +212,7 @@ class World:
         if batch is not None:
             self._wrote(batch)
 
-    def _wrote(self, batch: Batch) -> None:
+    def _wrote(self, batch: SnapshotBatch) -> None:
         self._apply(batch.changes)
         self.saved = Progress(self.history.position(self.streamed), load=batch.load)
         self.initial.wrote(batch)

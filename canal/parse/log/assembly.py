@@ -17,7 +17,7 @@ from canal.errors import GO_ON_AFTER, ConnectionLostError, DecodeError, LostReas
 from canal.model import Entry, EntryType, EventType, Transaction, new_entry, new_transaction
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.gtid_run import GtidRun
-from canal.parse.log.states import NEXT, REFUSED, Move, State
+from canal.parse.log.states import NEXT, REFUSED, Move, TransactionState
 from canal.parse.log.tape import Tape
 from canal.position import Position
 from canal.rows import wire
@@ -30,7 +30,7 @@ _QUERY = EventType.QUERY
 _TABLE = NEXT
 _NEXT = _TABLE
 _MOVES, _REFUSED = len(Move), REFUSED
-_BETWEEN, _XA, _RELEASED = int(State.BETWEEN), int(State.XA), int(State.RELEASED)
+_BETWEEN, _XA, _RELEASED = int(TransactionState.BETWEEN), int(TransactionState.XA), int(TransactionState.RELEASED)
 _ANNOUNCE, _BEGUN, _RELEASE, _ENDED = int(Move.ANNOUNCE), int(Move.BEGIN), int(Move.RELEASE), int(Move.END)
 #: RELEASE SAVEPOINT is not in the log, so savepoints never end; we keep this many of a transaction.
 _MOST_SAVEPOINTS = 100_000
@@ -55,7 +55,7 @@ class Assembly:
         part: the piece that they belong to.
         ordinal: number of the next entry in its transaction.
         skip: so many of its row changes are done and left out.
-        state: what is open: a number of ``State``.
+        state: what is open: a number of ``TransactionState``.
         may_undo: the transaction may take back rows later, by ROLLBACK or ROLLBACK TO, as far as its GTID event says.
         undone: first and last ordinal + 1 of each range of entries that it takes back later; None: unknown.
         taken_back: of a look ahead itself: the ranges so far.
@@ -117,7 +117,8 @@ class Assembly:
         state = _NEXT[self.state * _MOVES + move]
         if state == _REFUSED:
             raise DecodeError(
-                f"{Move(move).name} in the state {State(self.state).name} of {self.txn!r}", remedy="The log is damaged here."
+                f"{Move(move).name} in the state {TransactionState(self.state).name} of {self.txn!r}",
+                remedy="The log is damaged here.",
             )
         self.state = state
         return state

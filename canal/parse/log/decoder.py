@@ -57,7 +57,7 @@ from canal.parse.log.events import (
 )
 from canal.parse.log.framing import Events
 from canal.parse.log.statements import Statements
-from canal.parse.log.states import Move, State
+from canal.parse.log.states import Move, TransactionState
 from canal.parse.log.table_maps import TableMaps
 from canal.parse.log.tape import Tape
 from canal.parse.log.xa import XaTransactions
@@ -84,7 +84,7 @@ _INSERT = EventType.INSERT
 _UPDATE = EventType.UPDATE
 _DELETE = EventType.DELETE
 #: States and moves as C integers when compiled.
-_BETWEEN, _ALONE = int(State.BETWEEN), int(State.ALONE)
+_BETWEEN, _ALONE = int(TransactionState.BETWEEN), int(TransactionState.ALONE)
 _BEGIN_ALONE, _ENTER_XA, _UNDECIDE = int(Move.BEGIN_ALONE), int(Move.ENTER_XA), int(Move.UNDECIDE)
 
 #: Events that carry no change and need no action here.

@@ -19,7 +19,7 @@ from canal.errors import GO_ON_AFTER, UnsupportedError
 from canal.model import Entry, EntryType, EventType
 from canal.parse.log.context import LogContext
 from canal.parse.log.events import ddl_context, query_context, status_of
-from canal.parse.log.states import State
+from canal.parse.log.states import TransactionState
 from canal.rows import wire
 from canal.rows.charsets import lenient_text
 from canal.statement import Statement, Verb
@@ -73,7 +73,7 @@ class Statements:
                 assembly.tape.add_statement(data, statement, sql)
             if statement.kind == "xa":
                 self._xa(decoder, data, start, statement)
-            elif assembly.state == State.UNDECIDED:
+            elif assembly.state == TransactionState.UNDECIDED:
                 _leave_out(decoder, data, start, statement)
             else:
                 explicit = explicit_defaults(decoder, data) if statement.kind == "ddl" else None

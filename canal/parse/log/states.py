@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 
-class State(enum.IntEnum):
+class TransactionState(enum.IntEnum):
     """What is open. From ``OPEN`` on a transaction is."""
 
     BETWEEN = 0
@@ -53,8 +53,8 @@ class Move(enum.IntEnum):
     """The transaction or the statement has ended, or never was."""
 
 
-S, M = State, Move
-MOVES: Final[Mapping[State, Mapping[Move, State]]] = {
+S, M = TransactionState, Move
+MOVES: Final[Mapping[TransactionState, Mapping[Move, TransactionState]]] = {
     # canal's cursors name the start of the last END: a dump from there begins with it.
     S.BETWEEN: {M.ANNOUNCE: S.ANNOUNCED, M.END: S.BETWEEN},
     S.ANNOUNCED: {M.ANNOUNCE: S.ANNOUNCED, M.UNDECIDE: S.UNDECIDED, M.BEGIN: S.OPEN, M.END: S.BETWEEN},
@@ -67,4 +67,4 @@ MOVES: Final[Mapping[State, Mapping[Move, State]]] = {
 #: In ``NEXT``: there is no such move.
 REFUSED: Final = 255
 #: ``MOVES`` for compiled code: the next state, by state * len(Move) + move.
-NEXT: Final = bytes(MOVES[state].get(move, REFUSED) for state in State for move in Move)
+NEXT: Final = bytes(MOVES[state].get(move, REFUSED) for state in TransactionState for move in Move)

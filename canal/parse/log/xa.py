@@ -16,7 +16,7 @@ from canal.parse.log.assembly import Assembly
 from canal.parse.log.context import LogContext
 from canal.parse.log.events import parse_xa_prepare
 from canal.parse.log.statements import rollback
-from canal.parse.log.states import Move, State
+from canal.parse.log.states import Move, TransactionState
 from canal.position import PreparedXa
 from canal.rows import wire
 from canal.statement import Statement, Verb
@@ -71,9 +71,9 @@ class XaTransactions:
             )
         if assembly.txn is not None:
             # Not prepared: MySQL's ROLLBACK of statements.
-            if verb == Verb.XA_ROLLBACK and assembly.state in (State.XA, State.RELEASED):
+            if verb == Verb.XA_ROLLBACK and assembly.state in (TransactionState.XA, TransactionState.RELEASED):
                 self.replayed = statement.xid
-                if assembly.state == State.RELEASED:
+                if assembly.state == TransactionState.RELEASED:
                     assembly.let_go()
                     own = PreparedXa(statement.xid, assembly.txn.journal, assembly.txn.offset)
                     self._read_log(decoder, assembly.txn, own, start, is_committed=False)
@@ -109,13 +109,13 @@ class XaTransactions:
             self._forget(assembly, xid)
             if txn is not None:
                 txn.xa_end = assembly.prepared
-                if assembly.state == State.RELEASED:
+                if assembly.state == TransactionState.RELEASED:
                     assembly.let_go()  # the rows behind those that were let go: all are read again
                     self._deliver(decoder, txn, PreparedXa(xid, txn.journal, txn.offset), start, is_committed=True)
             decoder.finish(data, len(data), start)
         else:
             held = None
-            if assembly.state != State.RELEASED:
+            if assembly.state != TransactionState.RELEASED:
                 rows = [entry for entry in assembly.pending if entry.entry_type == _ROWDATA]
                 held = (rows, txn.row_count, assembly.pending_bytes)
             assembly.keep([entry for entry in assembly.pending if entry.entry_type != _ROWDATA])

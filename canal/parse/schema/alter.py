@@ -23,15 +23,15 @@ from canal.parse.schema.keys import (
     with_keys,
     with_points,
 )
-from canal.parse.schema.parts import INNODB, PRIMARY, Body, ColumnType, Dialect, Key, NotUnderstoodError, Options
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.parts import INNODB, PRIMARY, Body, ColumnType, Dialect, Key, NotUnderstoodError, TableOptions
+from canal.parse.schema.table_state import TableVersion
 from canal.rows.charsets import WIDE, encoded, label_text
 from canal.schema import UNTOLD, ColumnSchema, TableSchema, column_from_text, is_sure, label_bytes
 
 
 def altered(
-    state: TableState, change: Alteration, dialect: Dialect, database: str | None, session: str | None = None
-) -> TableState:
+    state: TableVersion, change: Alteration, dialect: Dialect, database: str | None, session: str | None = None
+) -> TableVersion:
     """The table after the clauses; ``database`` is the default charset of its schema, ``session`` of the current one."""
     convert = None
     if change.convert is not None:
@@ -73,10 +73,10 @@ def altered(
     engine = change.engine or state.engine
     partitioned = state.partitioned if change.partitioned is None else change.partitioned
     counts_first = engine == INNODB and not partitioned and _counts_first(state, change, columns_made)
-    return TableState(schema, charset, keys, row_end, len(hidden), counts_first, engine, partitioned, counted)
+    return TableVersion(schema, charset, keys, row_end, len(hidden), counts_first, engine, partitioned, counted)
 
 
-def _counted(state: TableState, change: Alteration, made: list[_Made]) -> str | None:
+def _counted(state: TableVersion, change: Alteration, made: list[_Made]) -> str | None:
     """The AUTO_INCREMENT column after the clauses."""
     defined = {p.name.lower(): p.definition for p in change.placed if p.definition is not None}
     counting = [name for name, definition in defined.items() if definition.auto_increment]
@@ -89,7 +89,7 @@ def _counted(state: TableState, change: Alteration, made: list[_Made]) -> str | 
 
 
 def _with_unlogged(
-    state: TableState, change: Alteration, columns: list[ColumnSchema], made: list[_Made], counted: str | None
+    state: TableVersion, change: Alteration, columns: list[ColumnSchema], made: list[_Made], counted: str | None
 ) -> list[ColumnSchema]:
     """MariaDB logs a VIRTUAL column that is made of the AUTO_INCREMENT one as if the new row's number were 0."""
     defined = {p.name.lower(): p.definition.made_of for p in change.placed if p.definition is not None}
@@ -116,7 +116,7 @@ def _with_unlogged(
         unlogged = found
 
 
-def _row_end(state: TableState, change: Alteration) -> str:
+def _row_end(state: TableVersion, change: Alteration) -> str:
     """The column that ends a row's time after the clauses, "" in a table without system versioning."""
     if change.versioned is None:
         return state.row_end
@@ -141,7 +141,7 @@ class _Made:
         return not self.is_new and (self.old or self.name) == column.name.lower()
 
 
-def _columns(state: TableState, change: Alteration, dialect: Dialect, charset: str | None, convert: str | None) -> list[_Made]:
+def _columns(state: TableVersion, change: Alteration, dialect: Dialect, charset: str | None, convert: str | None) -> list[_Made]:
     """The columns in their new order: those that stay, each with what replaces it; then each clause adds or moves one."""
     known = {column.name.lower() for column in state.shown}
     placed = change.placed
@@ -179,7 +179,7 @@ def _columns(state: TableState, change: Alteration, dialect: Dialect, charset: s
     return _with_generated_key(state, made) if dialect.has("generated_keys") else made
 
 
-def _with_generated_key(state: TableState, made: list[_Made]) -> list[_Made]:
+def _with_generated_key(state: TableVersion, made: list[_Made]) -> list[_Made]:
     """The columns in the server's order: a primary key that MySQL has made stays before all others."""
     if not state.defined or not _may_be_generated(state):
         return made
@@ -189,7 +189,7 @@ def _with_generated_key(state: TableState, made: list[_Made]) -> list[_Made]:
     return ordered
 
 
-def _may_be_generated(state: TableState) -> bool:
+def _may_be_generated(state: TableVersion) -> bool:
     """Whether the first column looks like the primary key that MySQL makes in a table without one."""
     first = state.defined[0]
     is_alone = [column for column in state.defined if column.key] == [first]
@@ -198,7 +198,7 @@ def _may_be_generated(state: TableState) -> bool:
     return first.name.lower() == "my_row_id" and is_of_type and is_alone and is_primary
 
 
-def _counts_first(state: TableState, change: Alteration, made: list[_Made]) -> bool:
+def _counts_first(state: TableVersion, change: Alteration, made: list[_Made]) -> bool:
     """Whether the first column is surely AUTO_INCREMENT after the clauses."""
     defined = [p.definition for p in change.placed if p.definition is not None and p.name.lower() == made[0].name]
     return defined[-1].auto_increment if defined else state.counts_first and made[0].is_of(state.defined[0])
@@ -295,7 +295,7 @@ def _relabelled_one(label: str, old: str, new: str) -> str:
 
 
 def _keys(
-    state: TableState, change: Alteration, dialect: Dialect, columns: list[ColumnSchema], made: list[_Made], row_end: str
+    state: TableVersion, change: Alteration, dialect: Dialect, columns: list[ColumnSchema], made: list[_Made], row_end: str
 ) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...] | None]:
     if state.keys is None:
         return _unknown_keys(state, change, dialect, columns, made), None
@@ -344,7 +344,7 @@ def _with_period(key: Key, body: Body) -> Key:
 
 
 def _is_demoted(
-    state: TableState, change: Alteration, dialect: Dialect, kept: list[Key], columns: dict[str, ColumnSchema]
+    state: TableVersion, change: Alteration, dialect: Dialect, kept: list[Key], columns: dict[str, ColumnSchema]
 ) -> bool:
     """Whether a column of the key that is shown as primary goes, or may be NULL now: MariaDB then puts all keys in order anew."""
     before = {column.name.lower(): column for column in state.shown}
@@ -370,7 +370,7 @@ def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) 
     return column.name, length if length and takes_prefix(column, length) else None
 
 
-def _has_effect(state: TableState, change: Alteration) -> bool:
+def _has_effect(state: TableVersion, change: Alteration) -> bool:
     """Whether clauses, IF EXISTS or not, do more than to give the table another name."""
     columns = {column.name.lower() for column in state.shown}
     keys = {key.name.lower() for key in state.keys or ()}
@@ -380,7 +380,7 @@ def _has_effect(state: TableState, change: Alteration) -> bool:
 
 
 def _rehashed(
-    state: TableState, change: Alteration, kept: list[Key], added: list[Key], columns: list[ColumnSchema], row_end: str
+    state: TableVersion, change: Alteration, kept: list[Key], added: list[Key], columns: list[ColumnSchema], row_end: str
 ) -> list[Key]:
     """The keys of a table that is made anew, of which USING HASH is forgotten for those that there were."""
     by_name = {column.name.lower(): column for column in columns}
@@ -393,7 +393,7 @@ def _rehashed(
 
 def _kept_part(
     part: tuple[str, int | None],
-    state: TableState,
+    state: TableVersion,
     change: Alteration,
     dialect: Dialect,
     columns: list[ColumnSchema],
@@ -421,7 +421,7 @@ def _prefix_of_whole(column: ColumnSchema) -> int | None:
 
 
 def _length(
-    old_name: str, name: str, length: int | None, state: TableState, change: Alteration, columns: list[ColumnSchema]
+    old_name: str, name: str, length: int | None, state: TableVersion, change: Alteration, columns: list[ColumnSchema]
 ) -> int | None:
     """What a key takes of a column; of a text or geometry in the stead of a dropped column as much as it took of that one."""
     new = next(column for column in columns if column.name.lower() == name.lower())
@@ -445,7 +445,7 @@ def _successor(name: str, made: list[_Made]) -> str:
 
 
 def _unknown_keys(
-    state: TableState, change: Alteration, dialect: Dialect, columns: list[ColumnSchema], made: list[_Made]
+    state: TableVersion, change: Alteration, dialect: Dialect, columns: list[ColumnSchema], made: list[_Made]
 ) -> tuple[ColumnSchema, ...]:
     """Key flags where the indexes are not known, as far as that goes without them."""
     flagged = {_successor(column.name, made).lower() for column in state.schema.keys}
@@ -460,15 +460,15 @@ def _unknown_keys(
     return with_keys(columns, keys, "", dialect)[0]
 
 
-def copied(state: TableState, schema: str, table: str, dialect: Dialect) -> TableState:
+def copied(state: TableVersion, schema: str, table: str, dialect: Dialect) -> TableVersion:
     """The table that CREATE TABLE … LIKE makes."""
     named = attrs.evolve(state, schema=TableSchema(schema, table, state.schema.columns))
     return altered(named, Alteration(remakes=True, copies=True), dialect, None)
 
 
-def created(schema: str, table: str, body: Body, dialect: Dialect, charset: str | None, options: Options) -> TableState:
+def created(schema: str, table: str, body: Body, dialect: Dialect, charset: str | None, options: TableOptions) -> TableVersion:
     """The table that a CREATE TABLE with these brackets makes: an empty one with everything added."""
     change = Alteration(placed=[Placed(column.name, column) for column in body.columns], body=body)
     change.versioned = options.versioned or body.versioned
     change.engine, change.partitioned = options.engine, options.partitioned
-    return altered(TableState(TableSchema(schema, table, ()), charset, (), counted=""), change, dialect, charset)
+    return altered(TableVersion(TableSchema(schema, table, ()), charset, (), counted=""), change, dialect, charset)

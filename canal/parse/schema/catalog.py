@@ -13,11 +13,11 @@ from canal.parse.schema.classify import classify
 from canal.parse.schema.parts import Dialect, Key, NotUnderstoodError
 from canal.parse.schema.scanner import Scanner
 from canal.parse.schema.statement_run import StatementRun, TableChanges
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.parse.schema.tables import Tables, differ_in_case
 from canal.statement import Statement, Table
 
-__all__ = ["Applied", "Catalog", "Key", "TableState"]
+__all__ = ["Applied", "Catalog", "Key", "TableVersion"]
 
 log = logging.getLogger("canal.parse")
 

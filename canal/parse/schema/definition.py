@@ -20,7 +20,7 @@ from canal.parse.schema.parts import (
     Dialect,
     Key,
     NotUnderstoodError,
-    Options,
+    TableOptions,
 )
 from canal.parse.schema.scanner import END, NAME, WORD, Scanner
 from canal.parse.schema.words import column_name, expect, group, join_choices, maybe_charset, name, pass_references, pass_value
@@ -265,9 +265,9 @@ def read_body(scan: Scanner, dialect: Dialect) -> Body:
             return body
 
 
-def create_options(scan: Scanner) -> Options:
+def create_options(scan: Scanner) -> TableOptions:
     """What follows the columns of a CREATE TABLE, up to its end or its query."""
-    found = Options()
+    found = TableOptions()
     while not scan.at_end():
         choice = maybe_charset(scan)
         key, after = scan.peek()[2], scan.peek(1)[2]

@@ -130,7 +130,7 @@ class Body:
 
 
 @attrs.define
-class Options:
+class TableOptions:
     """What follows the brackets of a CREATE TABLE."""
 
     charset: CharsetChoice | None = None

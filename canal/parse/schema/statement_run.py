@@ -17,7 +17,7 @@ from canal.parse.schema.definition import create_options, database_charset, read
 from canal.parse.schema.key_definition import read_key_rest
 from canal.parse.schema.parts import INNODB, Body, Dialect, NotUnderstoodError
 from canal.parse.schema.scanner import END, Scanner
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.parse.schema.tables import Tables, discard, lower
 from canal.parse.schema.words import expect, name
 from canal.schema import TableSchema
@@ -29,7 +29,7 @@ class TableChanges:
     """What a statement is about to do to tables; it comes into force as a whole or not at all."""
 
     #: None: removed.
-    states: dict[Table, TableState | None] = attrs.field(factory=dict)
+    states: dict[Table, TableVersion | None] = attrs.field(factory=dict)
     doubtful: list[Table] = attrs.field(factory=list)
 
 
@@ -95,10 +95,10 @@ class StatementRun:
     def _if(self) -> bool:
         return if_exists(self.scan)
 
-    def _get(self, table: Table) -> TableState | None:
+    def _get(self, table: Table) -> TableVersion | None:
         return self.tables.get(*table)
 
-    def _set(self, table: Table, state: TableState | None) -> None:
+    def _set(self, table: Table, state: TableVersion | None) -> None:
         self.found.states[table] = state
 
     def _doubt(self, *tables: Table) -> None:
@@ -155,7 +155,7 @@ class StatementRun:
             self._set(table, state)
         return None
 
-    def _created(self, table: Table) -> TableState | None:
+    def _created(self, table: Table) -> TableVersion | None:
         """The table that is made; None where its columns come from what is not known."""
         scan = self.scan
         bracket = scan.peek()[2] == "(" and scan.peek(1)[2] == "LIKE"
@@ -180,14 +180,14 @@ class StatementRun:
             charset = options.charset.over(charset)
         return created(*table, body, self.dialect, charset, options)
 
-    def _sequence(self, table: Table) -> TableState | None:
+    def _sequence(self, table: Table) -> TableVersion | None:
         """MariaDB keeps a sequence as a table of one row."""
         typed = False
         while not self.scan.at_end():
             typed = self.scan.take()[2] == "AS" or typed
         if typed:
             return None
-        return TableState(TableSchema(*table, sequences.COLUMNS), self._default_charset(table[0]), ())
+        return TableVersion(TableSchema(*table, sequences.COLUMNS), self._default_charset(table[0]), ())
 
     def _create_index(self, unique: bool) -> None:
         scan = self.scan
@@ -390,5 +390,5 @@ class StatementRun:
         names[new_key] = new
 
 
-def _named(state: TableState, table: Table) -> TableState:
+def _named(state: TableVersion, table: Table) -> TableVersion:
     return attrs.evolve(state, schema=TableSchema(*table, state.schema.columns))

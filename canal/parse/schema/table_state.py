@@ -12,7 +12,7 @@ from canal.schema import ColumnSchema, TableSchema
 
 
 @attrs.frozen
-class TableState:
+class TableVersion:
     """A table as of a position: its columns in the order of its rows, and what its later changes depend on.
 
     ``charset`` is the default of new text columns, None where it is not known. ``keys`` are all indexes in the order

@@ -11,7 +11,7 @@ from typing import Any, Self
 import attrs
 
 from canal.parse.schema.parts import INNODB, Key
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.schema import TableSchema, column_from_text
 from canal.statement import Table
 
@@ -26,7 +26,7 @@ class Tables:
         self.lower_case_table_names = lower_case_table_names
         self.complete = complete
         self.unread = set(map(self.fold_name, unread))
-        self._tables: dict[Table, TableState] = {}
+        self._tables: dict[Table, TableVersion] = {}
         self._doubtful: dict[Table, Table] = {}
         self.databases: dict[str, str] = {}
         #: Databases that were made or dropped by a statement: no table of theirs is older than that.
@@ -36,11 +36,11 @@ class Tables:
         #: Where the setting is not known, the names that there are, by what is the same in lower case.
         self._spelled: dict[Table, set[Table]] = {}
 
-    def get(self, schema: str, table: str) -> TableState | None:
+    def get(self, schema: str, table: str) -> TableVersion | None:
         """The table, None where it is unknown or doubtful."""
         return self._tables.get(self.fold((schema, table)))
 
-    def put(self, state: TableState) -> None:
+    def put(self, state: TableVersion) -> None:
         """Set a table that was read from the server, or that the metadata of its rows proved."""
         key = self.fold((state.schema.schema, state.schema.table))
         self.spell(key)
@@ -58,7 +58,7 @@ class Tables:
         else:
             self.databases.pop(self.fold_name(schema), None)
 
-    def tables(self) -> list[TableState]:
+    def tables(self) -> list[TableVersion]:
         """All tables that are known, in the order of their names."""
         return [self._tables[key] for key in sorted(self._tables)]
 
@@ -185,7 +185,7 @@ def differ_in_case(name: str, other: str) -> bool:
     return name != other and name.lower() == other.lower()
 
 
-def table_to_document(state: TableState) -> dict[str, Any]:
+def table_to_document(state: TableVersion) -> dict[str, Any]:
     """A table as JSON values."""
     return {
         "schema": state.schema.schema,
@@ -217,7 +217,7 @@ def table_to_document(state: TableState) -> dict[str, Any]:
     }
 
 
-def table_from_document(document: dict[str, Any]) -> TableState:
+def table_from_document(document: dict[str, Any]) -> TableVersion:
     """Read what ``table_to_document`` made."""
     columns = []
     for named, text, charset, nullable, key, visible, labels, *words in document["columns"]:
@@ -231,7 +231,7 @@ def table_from_document(document: dict[str, Any]) -> TableState:
     keys = document["keys"]
     if not all(isinstance(name, str) for name in (document["schema"], document["table"], *(column.name for column in columns))):
         raise ValueError("a name that is no text")
-    return TableState(
+    return TableVersion(
         TableSchema(document["schema"], document["table"], tuple(columns)),
         document["charset"],
         None

@@ -18,11 +18,11 @@ from canal.parse.schema.classify import created_or_altered
 from canal.parse.schema.definition import create_options, read_body
 from canal.parse.schema.parts import Body, Dialect, NotUnderstoodError
 from canal.parse.schema.scanner import END, Scanner
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
 from canal.statement import Table
 
-Tables = dict[Table, TableState]
+Tables = dict[Table, TableVersion]
 #: Who may have written a text of which that is not known.
 _NEWEST = (Dialect(), Dialect("mariadb", (11, 8)))
 
@@ -101,7 +101,7 @@ def _tables_in(text: str, schema: str, dialect: Dialect, charset: str) -> Tables
     return found
 
 
-def _created_table(scan: Scanner, table: Table, dialect: Dialect, charset: str) -> TableState:
+def _created_table(scan: Scanner, table: Table, dialect: Dialect, charset: str) -> TableVersion:
     schema, name = table
     if not schema:
         raise ConfigError(f"the schema of table {name!r} is not told", remedy="Write CREATE TABLE schema.table or USE schema.")
@@ -110,7 +110,7 @@ def _created_table(scan: Scanner, table: Table, dialect: Dialect, charset: str) 
     return _table(scan, table, dialect, charset)
 
 
-def _table(scan: Scanner, table: Table, dialect: Dialect, charset: str) -> TableState:
+def _table(scan: Scanner, table: Table, dialect: Dialect, charset: str) -> TableVersion:
     """The table whose columns begin here, the bracket before them taken."""
     try:
         body = read_body(scan, dialect)

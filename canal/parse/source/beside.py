@@ -14,7 +14,7 @@ from canal.parse.source.dump import Dump
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs
 from canal.parse.source.proofs import Proofs
-from canal.parse.source.server import Server
+from canal.parse.source.server import ServerOptions
 from canal.parse.source.session import QuerySession
 from canal.parse.source.stream import DumpStream
 from canal.position import Position
@@ -23,7 +23,7 @@ from canal.position import Position
 class _SideConnection:
     """A further login, as another replica: a server ends the dump that a replica has when the same one begins another."""
 
-    def __init__(self, source: Server, server_id: int) -> None:
+    def __init__(self, source: ServerOptions, server_id: int) -> None:
         self._login = Login(source, server_id, str(uuid.uuid4()))
         self._queries = QuerySession(source)
         logs = ServerLogs(source, self._login, self._queries)
@@ -48,7 +48,7 @@ def _nothing_read(journal: str) -> str | None:
 class Beside:
     """Reads logs of the server of a login, one at a time, each over a connection of its own."""
 
-    def __init__(self, source: Server, server_id: int, login: Login, logs: ServerLogs) -> None:
+    def __init__(self, source: ServerOptions, server_id: int, login: Login, logs: ServerLogs) -> None:
         self._source = source
         self._server_id = server_id ^ 0x40000000
         self._login = login

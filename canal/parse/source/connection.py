@@ -14,7 +14,7 @@ from canal.parse.source.logs import ServerLogs
 from canal.parse.source.proofs import Proofs
 from canal.parse.source.protocol import Description, FullConnection, Start
 from canal.parse.source.seek import Seek
-from canal.parse.source.server import Server
+from canal.parse.source.server import ServerOptions
 from canal.parse.source.session import QuerySession
 from canal.parse.source.unlogged import Unlogged
 from canal.position import Position
@@ -24,7 +24,7 @@ from canal.schema import TableSchema
 class MySQLConnection(FullConnection):
     """A connection to a server; each part of it knows one thing, and this which part does what."""
 
-    def __init__(self, source: Server, server_id: int, replica_uuid: str) -> None:
+    def __init__(self, source: ServerOptions, server_id: int, replica_uuid: str) -> None:
         self._source = source
         self.server_id = server_id
         self._queries = QuerySession(source)

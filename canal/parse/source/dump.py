@@ -23,7 +23,7 @@ from canal.parse.source.packets import (
     dump_packet,
 )
 from canal.parse.source.proofs import Proofs, known_start
-from canal.parse.source.server import Server, Thread
+from canal.parse.source.server import ServerOptions, Thread
 from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run
 from canal.parse.source.stream import DumpStream
@@ -38,7 +38,7 @@ _DUMPING: Final = ("Binlog Dump", "Killed")
 class Dump:
     """Asks for a dump, once, and has its stream."""
 
-    def __init__(self, source: Server, server_id: int, login: Login, logs: ServerLogs, proofs: Proofs) -> None:
+    def __init__(self, source: ServerOptions, server_id: int, login: Login, logs: ServerLogs, proofs: Proofs) -> None:
         self._source = source
         self._server_id = server_id
         self._login = login

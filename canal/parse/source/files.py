@@ -27,7 +27,7 @@ from canal.parse.log.events import parse_format
 from canal.parse.log.scan import TransactionScan, first_to_scan
 from canal.parse.log.side_reads import SideRead
 from canal.parse.schema.cascades import ForeignKey, keys_in
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.parse.schema.texts import Tables, tables_from_mapping, tables_from_sql
 from canal.parse.source.file_listing import PATIENCE, from_index, in_directory, no_such_file, numbered, patiently
 from canal.parse.source.file_reader import JournalReader, open_first
@@ -422,7 +422,7 @@ class LocalBinlogConnection(FullConnection):
         return None if self._session is None else self._session.describe(schema, table, accepts=accepts)
 
     @property
-    def given_tables(self) -> list[TableState]:
+    def given_tables(self) -> list[TableVersion]:
         """The schemas that were given: as of the start of the oldest file."""
         return list(self._tables.values())
 

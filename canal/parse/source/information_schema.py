@@ -16,7 +16,7 @@ from canal.binlog.server_facts import Release
 from canal.parse.schema.column_types import GEOMETRIES
 from canal.parse.schema.keys import GEOMETRY_NUMBER, ROW_END, functional_columns, hidden_columns, with_keys, with_points
 from canal.parse.schema.parts import INNODB, PRIMARY, Key
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.rows.charsets import lenient_text
 from canal.schema import ColumnSchema, TableSchema, as_shown, charset_name, column_from_text
 
@@ -55,12 +55,12 @@ def accept_all(schema: str, table: str) -> bool:
     return True
 
 
-def table_states(ask: Ask, schema: str = "", table: str = "", *, release: Release) -> list[TableState]:
+def table_states(ask: Ask, schema: str = "", table: str = "", *, release: Release) -> list[TableVersion]:
     """One table of the server as it is now, those of a schema, or all; no views."""
     return states_of(ask, (schema,) if schema else (), (table,) if table else (), release=release)
 
 
-def states_of(ask: Ask, schemas: Sequence[str] = (), tables: Sequence[str] = (), *, release: Release) -> list[TableState]:
+def states_of(ask: Ask, schemas: Sequence[str] = (), tables: Sequence[str] = (), *, release: Release) -> list[TableVersion]:
     """The tables of these schemas that are called so, as they are now, all where none is named; no views."""
     named = [(name, values) for name, values in (("table_schema", schemas), ("table_name", tables)) if values]
     # Servers that keep no dictionary of tables look only for what a column equals, and open no more of the others than a name.
@@ -106,7 +106,9 @@ def _by_table(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[tup
     return found
 
 
-def _state(row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[tuple[Any, ...]], release: Release) -> TableState:
+def _state(
+    row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[tuple[Any, ...]], release: Release
+) -> TableVersion:
     schema, table, collation, kind, engine, options = row
     shown = [column_of(column[:6]) for column in columns]
     bounds = [str(column[0]) for column in columns if column[7] == "ROW END"]
@@ -131,7 +133,7 @@ def _state(row: tuple[Any, ...], columns: list[tuple[Any, ...]], indexes: list[t
     engine, partitioned = str(engine).lower(), "partitioned" in str(options)
     counts_first = engine == INNODB and not partitioned and "auto_increment" in str(columns[0][5])
     schema = TableSchema(schema, table, made + hidden)
-    return TableState(schema, charset, ordered, row_end, len(hidden), counts_first, engine, partitioned, counted)
+    return TableVersion(schema, charset, ordered, row_end, len(hidden), counts_first, engine, partitioned, counted)
 
 
 def _counted(columns: Iterable[tuple[Any, ...]]) -> str:

@@ -15,7 +15,7 @@ from canal.binlog.server_facts import Ask, Release, ServerFacts, read_server
 from canal.errors import AuthenticationError, ConnectionLostError, ServerError
 from canal.parse.source import _pymysql
 from canal.parse.source.packets import COM_REGISTER_SLAVE, register_packet
-from canal.parse.source.server import Server
+from canal.parse.source.server import ServerOptions
 from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run, try_to_set
 from canal.parse.source.unlogged import Unlogged, unlogged
@@ -38,7 +38,7 @@ class Login:
     #: Changes that are missing from its log; known as ``server`` is.
     unlogged: Sequence[Unlogged] = ()
 
-    def __init__(self, source: Server, server_id: int, replica_uuid: str) -> None:
+    def __init__(self, source: ServerOptions, server_id: int, replica_uuid: str) -> None:
         self._source = source
         self._server_id = server_id
         self._replica_uuid = replica_uuid

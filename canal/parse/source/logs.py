@@ -14,7 +14,7 @@ from canal.binlog.server_facts import ServerFacts
 from canal.errors import LostReason, PositionLostError, ServerError, SourceError
 from canal.gtid import MariadbGtidSet
 from canal.parse.source.login import Login
-from canal.parse.source.server import Server
+from canal.parse.source.server import ServerOptions
 from canal.parse.source.session import QuerySession
 from canal.position import Position
 
@@ -22,7 +22,7 @@ from canal.position import Position
 class ServerLogs:
     """The logs of the server of a login, asked for by a session beside it."""
 
-    def __init__(self, source: Server, login: Login, queries: QuerySession) -> None:
+    def __init__(self, source: ServerOptions, login: Login, queries: QuerySession) -> None:
         self._source = source
         self._login = login
         self._queries = queries

@@ -16,7 +16,7 @@ import attrs
 from canal._util.option_names import checks_names
 from canal.errors import ConfigError
 from canal.parse.source.connection import MySQLConnection
-from canal.parse.source.server import Server
+from canal.parse.source.server import ServerOptions
 from canal.parse.source.session import QuerySession
 from canal.status import SourceEnd
 
@@ -56,7 +56,7 @@ def parse_url(url: str) -> dict[str, Any]:
 
 @checks_names({"passwd": "password", "username": "user", "charset": "nothing: each column has its own"})
 @attrs.frozen(kw_only=True)
-class MySQLSource(Server):
+class MySQLSource(ServerOptions):
     """A MySQL or MariaDB server as a source.
 
     Its user needs REPLICATION SLAVE and REPLICATION CLIENT, and SELECT where the server does not write

@@ -10,7 +10,7 @@ import attrs
 from canal.errors import LostReason, PositionLostError
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs, shortened
-from canal.parse.source.server import Server
+from canal.parse.source.server import ServerOptions
 from canal.parse.source.session import run
 from canal.position import Position, journal_key
 
@@ -22,7 +22,7 @@ class Proofs:
         incarnation: returns what tells the log that the server has now from others of that name, as ``Beside.incarnation``.
     """
 
-    def __init__(self, source: Server, login: Login, logs: ServerLogs, incarnation: Callable[[str], str | None]) -> None:
+    def __init__(self, source: ServerOptions, login: Login, logs: ServerLogs, incarnation: Callable[[str], str | None]) -> None:
         self._source = source
         self._login = login
         self._logs = logs

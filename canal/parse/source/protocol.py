@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 import attrs
 
 from canal.parse.schema.cascades import ForeignKey
-from canal.parse.schema.table_state import TableState
+from canal.parse.schema.table_state import TableVersion
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.unlogged import Unlogged
 from canal.position import Position
@@ -130,7 +130,7 @@ class Connection(Protocol):
 class Description:
     """Tables as they are now, default charsets of databases, and one setting of the server."""
 
-    tables: tuple[TableState, ...]
+    tables: tuple[TableVersion, ...]
     databases: dict[str, str] = attrs.field(factory=dict)
     lower_case_table_names: int = 0
     #: Databases of whose tables none was asked for.
@@ -219,7 +219,7 @@ class SchemaReader(Protocol):
         return []
 
     @property
-    def given_tables(self) -> list[TableState]:
+    def given_tables(self) -> list[TableVersion]:
         """Tables that the user has described, as of the start of the log."""
         return []
 
@@ -360,4 +360,4 @@ class _CompletedConnection(Completed):
             known: Description | None = ask(schema, table, accepts=accepts)
             return known
         found = self._inner.table_columns(schema, table) if schema else None
-        return None if found is None else Description((TableState(found, None),))
+        return None if found is None else Description((TableVersion(found, None),))

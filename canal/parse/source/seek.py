@@ -12,14 +12,14 @@ from canal.parse.source.beside import Beside
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs
 from canal.parse.source.protocol import Start
-from canal.parse.source.server import Server
+from canal.parse.source.server import ServerOptions
 from canal.position import Position
 
 
 class Seek:
     """Finds a start position in the logs of a server; for a time it reads them."""
 
-    def __init__(self, source: Server, login: Login, logs: ServerLogs, beside: Beside) -> None:
+    def __init__(self, source: ServerOptions, login: Login, logs: ServerLogs, beside: Beside) -> None:
         self._source = source
         self._login = login
         self._logs = logs

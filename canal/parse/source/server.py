@@ -114,7 +114,7 @@ class Thread:
 
 
 @attrs.frozen(kw_only=True)
-class Server:
+class ServerOptions:
     """The options of :class:`canal.MySQLSource`."""
 
     #: A name or an address; not a URL, for which there is ``MySQLSource.from_url``.

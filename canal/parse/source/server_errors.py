@@ -37,7 +37,7 @@ class During(enum.Flag):
     ANY = LOGIN | QUERY | DUMP
 
 
-class Asked(Protocol):
+class SourceLogin(Protocol):
     """The part of a source that messages name."""
 
     @property
@@ -452,7 +452,7 @@ def meaning(during: During, number: int, text: str) -> Meaning | None:
     return next((row for row in MEANINGS if row.fits(during, number, text)), None)
 
 
-def login_error(error: BaseException, source: Asked) -> SourceError:
+def login_error(error: BaseException, source: SourceLogin) -> SourceError:
     """The library's error for one that PyMySQL raised while it connected."""
     number, text = _number_and_text(error)
     cause = getattr(error, "original_exception", error)
@@ -467,7 +467,7 @@ def login_error(error: BaseException, source: Asked) -> SourceError:
     return _error(found, message, source, errno=number)
 
 
-def query_error(error: BaseException, source: Asked, doing: str) -> SourceError:
+def query_error(error: BaseException, source: SourceLogin, doing: str) -> SourceError:
     """The library's error for one that PyMySQL raised for a query; ``doing`` says what the query was for."""
     number, text = _number_and_text(error)
     message = f"cannot {doing} on {source.address}: {text}"
@@ -476,7 +476,9 @@ def query_error(error: BaseException, source: Asked, doing: str) -> SourceError:
     return _error(meaning(During.QUERY, number, text), message, source, errno=number)
 
 
-def stream_error(error: ServerError, source: Asked, server_id: int, position: Position, *, begun: bool = True) -> SourceError:
+def stream_error(
+    error: ServerError, source: SourceLogin, server_id: int, position: Position, *, begun: bool = True
+) -> SourceError:
     """What an error packet inside a dump means; ``begun``: events of the log came before it."""
     message = f"{source.address} ended the dump: {error.message} (error {error.errno})"
     during = During.DUMP if begun or position.offset <= layout.FIRST else During.DUMP | During.START
@@ -487,7 +489,7 @@ def stream_error(error: ServerError, source: Asked, server_id: int, position: Po
 def _error(
     found: Meaning | None,
     message: str,
-    source: Asked,
+    source: SourceLogin,
     *,
     errno: int,
     sqlstate: str = "",

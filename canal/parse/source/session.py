@@ -26,7 +26,7 @@ from canal.parse.source.information_schema import (
     unlogged_columns,
 )
 from canal.parse.source.protocol import Description
-from canal.parse.source.server import Server
+from canal.parse.source.server import ServerOptions
 from canal.parse.source.server_errors import query_error
 from canal.position import journal_key
 from canal.schema import TableSchema
@@ -42,7 +42,7 @@ class QuerySession:
     Queries come from one thread; ``close`` may come from any.
     """
 
-    def __init__(self, source: Server) -> None:
+    def __init__(self, source: ServerOptions) -> None:
         self._source = source
         self._connection: Any = None
         #: Of the server of the connection; known with the first query.

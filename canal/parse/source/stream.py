@@ -17,7 +17,7 @@ from canal.binlog import event_layout as layout
 from canal.binlog.event_types import BINLOG_CHECKPOINT, FORMAT_DESCRIPTION, MARIADB_GTID_LIST, PREVIOUS_GTIDS, ROTATE
 from canal.errors import ConnectionLostError, ServerError
 from canal.parse.log.framing import PacketFramer
-from canal.parse.source.server import Server
+from canal.parse.source.server import ServerOptions
 from canal.parse.source.server_errors import stream_error
 from canal.position import Position
 
@@ -32,7 +32,7 @@ class DumpStream:
     """
 
     def __init__(
-        self, sock: socket.socket, ahead: bytes, source: Server, server_id: int, start: Position, *, beats: bool = True
+        self, sock: socket.socket, ahead: bytes, source: ServerOptions, server_id: int, start: Position, *, beats: bool = True
     ) -> None:
         self._socket = sock
         self._source = source
