@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
+import attrs
+
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, CoordinationError, NotActiveError
 from canal.formats.message import Message
@@ -17,7 +19,7 @@ from canal.ha.machine import Role
 from canal.ha.running import RunningMonitor
 from canal.instance.context import ClientContext
 from canal.instance.delivery import Delivery, Taken, take_back
-from canal.meta.protocol import MetaManager
+from canal.meta.protocol import MetaManager, Subscribed
 from canal.position import Position
 from canal.zookeeper.session import Fence, Session
 
@@ -31,6 +33,27 @@ class FencedPart(Protocol):
 
     def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
         """Use this session from the next ``start`` on, and the fence that ``fence`` returns then."""
+
+
+@runtime_checkable
+class SharedSubscriptions(Protocol):
+    """A meta manager that returns what other processes have done with a client's subscription."""
+
+    def subscribed(self, session: Session, destination: str, client_id: int) -> Subscribed:
+        """Read it in this session. The manager need not be started."""
+
+
+@attrs.frozen
+class Note:
+    """A subscription to repeat in each turn of this process, until another process changes it.
+
+    Attributes:
+        filter: None keeps the stored one.
+        seen: what was known when ``subscribe`` was called; None: nothing.
+    """
+
+    filter: str | None
+    seen: Subscribed | None = None
 
 
 def bind(parts: Iterable[object], session: Session, fence: Callable[[], Fence | None]) -> None:
@@ -52,8 +75,8 @@ class Turns:
         self._context = context
         self._alarms = alarms
         self._client = client
-        #: What is to be subscribed in each turn: filters by client.
-        self.noted: dict[int, str | None] = {}
+        #: What is to be subscribed in each turn, by client.
+        self.noted: dict[int, Note] = {}
         self._epoch = 0  # of the last turn
         self._left: dict[int, tuple[str, Position]] = {}  # clients at its end, their filters and cursors
 
@@ -88,12 +111,38 @@ class Turns:
                     "which it had acked. Stop all processes before you delete one",
                 )
 
+    def note(self, client_id: int, meta: MetaManager) -> None:
+        """Remember what is known now of a client whose subscription is noted."""
+        note = self.noted.get(client_id)
+        if note is not None:
+            self.noted[client_id] = attrs.evolve(note, seen=self._seen(client_id, meta))
+
+    def _seen(self, client_id: int, meta: MetaManager) -> Subscribed | None:
+        if not isinstance(meta, SharedSubscriptions):
+            return None
+        return meta.subscribed(self._ha.session, self._context.destination, client_id)
+
+    def wanted(self, meta: MetaManager) -> Iterable[tuple[int, str | None]]:
+        """Yield the clients to subscribe in a turn that begins, and their filters; None keeps the stored one.
+
+        Forget the clients that another process has unsubscribed since, and the filters that it has replaced.
+        """
+        for client_id, note in list(self.noted.items()):
+            before, now = note.seen, self._seen(client_id, meta)
+            if before is None or now is None:
+                yield client_id, note.filter
+            elif now.filter is None and now.unsubscribed > before.last:
+                self.noted.pop(client_id, None)
+            else:
+                yield client_id, note.filter if now.filter in (None, before.filter) else None
+
     def may_subscribe(self, client_id: int, filter: str | None, timeout: float, durable: bool) -> bool:
         """Whether it is this process's turn, once that is known; the subscription is noted for later turns too."""
         if not self._context.is_started:
             self._context.check_running()
         if durable:
-            self.noted[client_id] = self.noted.get(client_id) if filter is None else filter
+            noted = self.noted.get(client_id)
+            self.noted[client_id] = Note(noted.filter if filter is None and noted is not None else filter)
         deadline = time.monotonic() + timeout
         while not self._ha.wait_active(0.02):
             problem = self._ha.error

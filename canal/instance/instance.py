@@ -332,10 +332,11 @@ class Instance:
         check_client_id(client_id)
         TableFilter(filter or "")
         seconds = self._start_timeout if timeout is None else timeout
-        if self._turns is not None and not self._turns.may_subscribe(client_id, filter, seconds, durable):
-            return
-        self._context.check_running()
-        self._subscribe(client_id, filter, seconds, durable)
+        if self._turns is None or self._turns.may_subscribe(client_id, filter, seconds, durable):
+            self._context.check_running()
+            self._subscribe(client_id, filter, seconds, durable)
+        if self._turns is not None and durable:
+            self._turns.note(client_id, self.meta)
 
     def _subscribe(self, client_id: int, filter: str | None, timeout: float, durable: bool = True) -> None:
         is_new = self._clients.subscribe(client_id, filter, durable, lambda: self._wait_started(timeout))
@@ -649,11 +650,13 @@ class Instance:
 
 def subscribe_noted(instance: Instance) -> None:
     """The parts of a turn run: subscribe the clients that are to be in each turn."""
-    assert instance._turns is not None
-    for client_id, filter in instance._turns.noted.items():
+    turns = instance._turns
+    assert turns is not None
+    for client_id, filter in turns.wanted(instance.meta):
         known = instance._clients.get(client_id)
         if known is None or filter not in (None, known.filter):
             instance._subscribe(client_id, filter, instance._start_timeout)
+            turns.note(client_id, instance.meta)
 
 
 def _state_of(instance: Instance, parser: ParserStatus | None) -> State:

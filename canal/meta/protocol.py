@@ -8,7 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+import attrs
+
 from canal.position import Position
+
+
+@attrs.frozen
+class Subscribed:
+    """What the processes of a destination know of one client's subscription at a moment.
+
+    Attributes:
+        unsubscribed: the number of the client's last ``unsubscribe``, or 0 if it has none.
+        last: the number of the last ``unsubscribe`` of any client.
+        filter: identifies the last write of the client's filter; None: it is not subscribed.
+    """
+
+    unsubscribed: int
+    last: int
+    filter: object
 
 
 @runtime_checkable

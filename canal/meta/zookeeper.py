@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from canal.errors import ConfigError, CoordinationError, CursorError, NotActiveError
+from canal.meta.protocol import Subscribed
 from canal.meta.stored import Client, Clients, StoredMeta, is_canals, nowhere
 from canal.position import Position
 from canal.zookeeper.session import (
@@ -26,6 +27,7 @@ from canal.zookeeper.session import (
     NodeMissing,
     Session,
     Set,
+    Value,
     VersionChanged,
     Write,
     ZooKeeper,
@@ -37,6 +39,8 @@ log = logging.getLogger("canal.meta")
 _TYPE: Final = "com.alibaba.otter.canal.protocol.position.LogPosition"
 _LARGEST: Final = 1_000_000  # ZooKeeper hangs up on a request of 1 MiB
 _RETRIES: Final = 5
+_UNSUBSCRIBED: Final = "unsubscribed"  # the node that numbers unsubscribes: those of the newest clients
+_KEPT: Final = 1000
 _PAUSE: Final = 30.0  # seconds between two tries of the writer at most
 _REMEDY: Final = "Correct the node, or delete it with its neighbour and subscribe again"
 
@@ -163,6 +167,15 @@ class ZooKeeperNodes:
         self._nodes[name] = value.version
         return value.data
 
+    def subscribed(self, session: Session, destination: str, client_id: int) -> Subscribed:
+        """Read what all processes have done with a client's subscription. The nodes need not be open."""
+        base = self._config.destination_path(destination)
+        session.sync(base)
+        numbers = _numbers(session.get(f"{base}/{_UNSUBSCRIBED}"))
+        filter = session.get(f"{base}/{client_node(client_id)}/filter")
+        written = None if filter is None else (filter.data, filter.version, filter.created)
+        return Subscribed(numbers.get(str(client_id), 0), max(numbers.values(), default=0), written)
+
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def store(self, clients: Clients) -> None:
@@ -200,8 +213,11 @@ class ZooKeeperNodes:
         return write.path.removeprefix(f"{self._base}/")
 
     def _writes(self, stored: Clients, clients: Clients) -> Iterator[Write]:
-        for client_id in stored.keys() - clients.keys():
+        gone = stored.keys() - clients.keys()
+        for client_id in gone:
             yield from self._delete(f"{self._base}/{client_node(client_id)}")
+        if gone:
+            yield self._number(gone)
         for client_id, client in clients.items():
             old, node = stored.get(client_id), client_node(client_id)
             if client == old:
@@ -217,6 +233,18 @@ class ZooKeeperNodes:
                 yield from self._drop(f"{node}/cursor", f"{node}/position")
             # canal's outstanding batches: of a cursor that has moved they say nothing any more.
             yield from self._drop(*(name for name in self._nodes if name.startswith(f"{node}/mark/")))
+
+    def _number(self, gone: Iterable[int]) -> Write:
+        """Number the unsubscribes of these clients, so that no process repeats an earlier subscription in its turn."""
+        node = self.connected().get(f"{self._base}/{_UNSUBSCRIBED}")
+        numbers = _numbers(node)
+        for client_id in gone:
+            last = max(numbers.values(), default=0)
+            numbers.pop(str(client_id), None)
+            numbers[str(client_id)] = last + 1
+        data = json.dumps(dict(list(numbers.items())[-_KEPT:])).encode()
+        path = f"{self._base}/{_UNSUBSCRIBED}"
+        return Create(path, data) if node is None else Set(path, data, node.version)
 
     def _put(self, name: str, text: str) -> Write:
         path = f"{self._base}/{name}"
@@ -235,6 +263,14 @@ class ZooKeeperNodes:
         for child in self.connected().children(path):
             yield from self._delete(f"{path}/{child}")
         yield Delete(path)
+
+
+def _numbers(node: Value | None) -> dict[str, int]:
+    """Read the numbers of unsubscribes by client. A damaged node counts as empty: its next write repairs it."""
+    try:
+        return {str(name): int(number) for name, number in json.loads(node.data if node is not None else b"{}").items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 class _WriteBehind:
@@ -342,6 +378,10 @@ class ZooKeeperMeta(StoredMeta):
         """Use this session from the next ``start`` on, and write behind the fence that there is then."""
         self._nodes.bind(session, fence)
 
+    def subscribed(self, session: Session, destination: str, client_id: int) -> Subscribed:
+        """Return what all processes have done with a client's subscription. The manager need not be started."""
+        return self._nodes.subscribed(session, destination, client_id)
+
 
 class MixedMeta(StoredMeta):
     """In memory, and a thread writes each cursor to ZooKeeper as soon as the one before is there. See ``MetaManager``.
@@ -365,6 +405,10 @@ class MixedMeta(StoredMeta):
     def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
         """As ``ZooKeeperMeta.bind``."""
         self._nodes.bind(session, fence)
+
+    def subscribed(self, session: Session, destination: str, client_id: int) -> Subscribed:
+        """As ``ZooKeeperMeta.subscribed``."""
+        return self._nodes.subscribed(session, destination, client_id)
 
     def flush(self) -> None:
         with self._lock:

@@ -346,6 +346,10 @@ class Session:
             return self.get(path, watch)
         return Value(bytes(data or b""), int(stat.version), int(stat.ephemeralOwner), stat.ctime / 1000, stat.mtime / 1000)
 
+    def sync(self, path: str) -> None:
+        """Wait until this session's member of ZooKeeper knows all that was written before this call."""
+        self._call("sync", path)
+
     def get_many(self, paths: Iterable[str]) -> Iterator[bytes | None]:
         """The data of many nodes in turn, None for those that are not there; asked for without a wait for each."""
         wanted = iter(paths)

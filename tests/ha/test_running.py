@@ -457,6 +457,48 @@ def test_a_loop_runs_everywhere(group: Group, ahead: bool) -> None:
     assert first_seen == sorted(first_seen) == list(range(6))
 
 
+def pass_on(owner: canal.Instance, heir: canal.Instance) -> None:
+    """It is the heir's turn, and the owner stands by."""
+    owner.release()
+    end_wait(heir, Role.ACTIVE)
+    assert heir.wait_active(60)
+    end_wait(owner, Role.STANDBY)
+
+
+def test_unsubscribe_is_not_undone_by_a_process_that_has_subscribed_before(group: Group) -> None:
+    first, second = group.instance(zookeeper=PATIENT), group.instance(zookeeper=PATIENT)
+    first.subscribe(1002)
+    second.subscribe(1002)
+    first.unsubscribe(1002)
+    pass_on(first, second)
+    assert second.subscriptions() == {1001: ""}
+    second.unsubscribe(1001)
+    pass_on(second, first)  # which has subscribed it while active
+    assert first.subscriptions() == {}
+    assert data_of(group.session(), group.path("1001", "cursor")) is None
+
+
+def test_a_client_that_subscribes_again_in_standby_is_subscribed_in_the_turn(group: Group) -> None:
+    first, second = group.instance(zookeeper=PATIENT), group.instance(zookeeper=PATIENT)
+    first.unsubscribe()
+    second.subscribe(filter=r"shop\.orders")
+    pass_on(first, second)
+    assert second.subscriptions() == {1001: r"shop\.orders"}
+
+
+def test_the_filter_of_the_last_subscribe_counts_whichever_process_it_was(group: Group) -> None:
+    first = group.instance(zookeeper=PATIENT, subscribe=False)
+    first.subscribe(filter="one")
+    second = group.instance(zookeeper=PATIENT, subscribe=False)
+    second.subscribe(filter="two")
+    pass_on(first, second)
+    assert second.subscriptions() == {1001: "two"}
+    first.subscribe(filter="three")
+    second.subscribe(filter="four")
+    pass_on(second, first)
+    assert first.subscriptions() == {1001: "four"}
+
+
 def test_a_subscription_that_is_noted_in_standby_is_made_when_the_turn_comes(group: Group) -> None:
     first = group.instance(subscribe=False)
     assert first.wait_active(20)
