@@ -19,7 +19,9 @@ from canal.errors import CanalError, ConfigError, CursorError, UnknownDestinatio
 from canal.filter import TableFilter
 from canal.ha import overview
 from canal.meta import FileMeta, MemoryMeta, document
+from canal.parse.connect import purged_alone
 from canal.parse.source import preflight
+from canal.parse.source.logs import shortened
 from canal.parse.source.mysql import URL_FORM, MySQLSource
 from canal.pipes.rules import Rules
 from canal.server.configuration.sources import DirectorySource
@@ -107,6 +109,8 @@ def look(config: InstanceConfig, keeps_progress: bool) -> Iterator[tuple[str, Fi
         for part, source in (("source", one.source), ("standby", one.standby)):
             if isinstance(source, MySQLSource):
                 yield from tried(f"{member} {part}".strip(), preflight.look, source, one.table_filter())
+        if isinstance(one.source, MySQLSource) and isinstance(one.standby, MySQLSource):
+            yield from tried(f"{member} standby".strip(), _own_transactions, one.source, one.standby)
     if config.ha is not None:
         yield from tried("zookeeper", _zookeeper, config.ha, config.destination)
     if isinstance(config.meta, FileMeta):
@@ -123,6 +127,18 @@ def tried(part: str, look: Callable[..., Iterable[Finding]], *arguments: Any) ->
             yield part, one
     except CanalError as error:
         yield part, Finding("reachable", "error", f"{error.message}.", error.remedy)
+
+
+def _own_transactions(source: MySQLSource, standby: MySQLSource) -> Iterator[Finding]:
+    try:
+        with closing(standby.connect()) as connection:
+            own = purged_alone(connection, source)
+    except CanalError:  # each part reports its own
+        return
+    if own:
+        text = f"it has purged transactions that the source has never executed: {shortened(str(own))}."
+        remedy = "A running process switches all the same. If the standby lacks changes of the source, replicate them first."
+        yield Finding("gtid_purged", "warning", text, remedy)
 
 
 # -- ZooKeeper ------------------------------------------------------------------------------------------------------------

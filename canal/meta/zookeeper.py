@@ -216,7 +216,7 @@ class ZooKeeperNodes:
         gone = stored.keys() - clients.keys()
         for client_id in gone:
             yield from self._delete(f"{self._base}/{client_node(client_id)}")
-        if gone:
+        if gone and self._ask_fence is not None:  # else no other process repeats subscriptions
             yield self._number(gone)
         for client_id, client in clients.items():
             old, node = stored.get(client_id), client_node(client_id)

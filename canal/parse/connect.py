@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
-from contextlib import closing
-from typing import Any
+from contextlib import closing, suppress
+from typing import Any, Final
+
+import attrs
 
 from canal._util.threads import OwnThread
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, ConnectionLostError
 from canal.filter import TableFilter
+from canal.gtid import GtidSet, parse_gtid_set
 from canal.parse import first_look
-from canal.parse.source.protocol import FullConnection, Source, SourceTeller, complete, teller
+from canal.parse.source.protocol import Connection, FullConnection, Source, SourceTeller, complete, teller
 from canal.parse.source.server import draw_server_id
 from canal.position import Position
 
 log = logging.getLogger("canal.parse")
+
+_LOOK: Final = 60.0  # seconds between two looks at a standby
 
 
 class Link:
@@ -52,7 +58,9 @@ class Link:
         self._destination = destination
         self._alarms = alarms
         self._tables = tables or TableFilter()
-        self._has_looked = False
+        #: When the standby was looked at last; None: never in this run.
+        self.looked_at: float | None = None
+        self._own: dict[str, GtidSet] = {}  # by the identity of a server
 
     def stop(self) -> None:
         with self.lock:
@@ -89,21 +97,36 @@ class Link:
     def open_probe(self, timeout: float) -> tuple[Source, Callable[[], Any]]:
         """The source that is read now, and how to open a session for queries whose answers take ``timeout`` s at most.
 
-        The first call also looks at the standby, and raises an alarm if it cannot be switched to.
+        The first call also looks at the standby, and raises an alarm if it cannot be switched to. Later calls look at it again
+        every minute.
         """
-        if not self._has_looked:
-            self._has_looked = True
-            self._look_at(self.other_source)
+        now, standby = time.monotonic(), self.other_source
+        if standby is not None and (self.looked_at is None or now >= self.looked_at + _LOOK):
+            self._look_at(standby)
+            self.looked_at = now
         source = self.source
         told = teller(source)
         return source, lambda: told.open_probe(timeout) or _Reconnect(source)
 
-    def _look_at(self, standby: Source | None) -> None:
-        if standby is None:
-            return
+    def own(self, identity: str, position: Position) -> Position:
+        """Count as done what only this server has executed and has purged: no position of another server has it."""
+        own = self._own.get(identity)
+        if own is None or not position.gtid or position.source == identity:
+            return position
+        return attrs.evolve(position, gtid=str(position.gtid_set | own))  # type: ignore[operator]
+
+    def _compare(self, standby: FullConnection) -> None:
+        """Note what the standby has purged though the source, which is read later, has never executed it."""
+        own = purged_alone(standby, self.source)
+        if own is not None:
+            self._own[standby.identity] = own
+
+    def _look_at(self, standby: Source) -> None:
         try:
             with closing(complete(standby.connect())) as connection:
-                first_look.warn_unlogged(connection, f"the standby {name_of(standby)}", self._tables, self._alarms)
+                if self.looked_at is None:
+                    first_look.warn_unlogged(connection, f"the standby {name_of(standby)}", self._tables, self._alarms)
+                self._compare(connection)
         except CanalError as error:  # a ConfigError too
             self._alarms.tell(AlarmKind.FAILOVER, f"the standby {name_of(standby)} cannot be used: {error}", "standby")
 
@@ -117,7 +140,8 @@ class Link:
             self._alarms.tell(AlarmKind.FAILOVER, f"there is no standby to switch to ({reason})", "no standby")
             return False
         try:
-            other.connect().close()
+            with closing(complete(other.connect())) as standby, suppress(CanalError):  # of a source that does not answer
+                self._compare(standby)
         except CanalError as error:  # a ConfigError too: TLS files that are not there
             self._alarms.tell(AlarmKind.FAILOVER, f"no switch to {name_of(other)} ({reason}): {error}", "no switch")
             return False
@@ -236,6 +260,21 @@ class _Reconnect:
 
     def close(self) -> None:
         pass
+
+
+def purged_alone(standby: Connection, source: Source) -> GtidSet | None:
+    """Return what the standby has purged and the source has never executed, or None if they have no GTIDs of one kind.
+
+    The source is read later, so a transaction on its way to it is not counted.
+    """
+    if not standby.has_gtids:
+        return None
+    purged = parse_gtid_set(standby.resolve("earliest").gtid, standby.flavor)
+    with closing(source.connect()) as connection:
+        if connection.flavor != standby.flavor or not connection.has_gtids:
+            return None
+        executed = parse_gtid_set(connection.resolve("latest").gtid, connection.flavor)
+    return purged - executed  # type: ignore[operator]
 
 
 def name_of(source: Source) -> str:

@@ -97,6 +97,8 @@ class Locator:
         """Where to go on, as canal.parse.start decides."""
         stored = self.position()
         position = None if stored is None else _in_present_life(connection, taken_over(connection, stored))
+        if position is not None:
+            position = self._link.own(connection.identity, position)
         if stored is not None and stored.at_event:
             self.is_canals = True
             self._none_done = position is not None and not position.at_event and connection.has_gtids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,13 @@ import attrs
 import pytest
 
 import canal
+from canal.cli.check import look
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line, Pairing
 from tests.support.journal import Change, check
 from tests.support.live import Reader, end_of_log, promote, replica_word, settle, source, wait_for_relay, wait_for_row
 from tests.support.load import Load
+from tests.support.waiting import until
 
 QUICK = canal.Heartbeat(interval=0.3, timeout=2.0, retries=2)
 
@@ -181,6 +184,62 @@ def test_a_replica_that_lags_and_one_that_lost_transactions(pairing: Pairing) ->
             second.query("INSERT INTO d.t VALUES (5)")
             read(5)
     assert rows == ([1, 2, 3, 4, 5] if pairing.gtid else [1, 2, 3, 4, 2, 3, 5])
+
+
+@pytest.mark.parametrize("by", ["hand", "heartbeats"])
+def test_a_standby_that_has_purged_transactions_of_its_own_takes_over(pairing: Pairing, by: str) -> None:
+    """They were never on the source, such as a CREATE USER when the standby was set up: it lacks nothing of the source."""
+    with pairing.pair() as (first, second):
+        first.query("CREATE DATABASE d")
+        first.query("CREATE TABLE d.t (id INT PRIMARY KEY)")
+        wait_for_row(second, "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 't' AND table_schema = 'd'")
+        with contextlib.closing(second.connect()) as connection, connection.cursor() as cursor:
+            if pairing.line.kind == "mariadb":
+                cursor.execute("SET gtid_domain_id = 5")
+            cursor.execute("CREATE DATABASE own")
+            cursor.execute("CREATE TABLE own.t (id INT PRIMARY KEY)")
+            if pairing.line.kind == "mariadb":
+                cursor.execute("SET gtid_domain_id = 0")
+        first.query("INSERT INTO d.t VALUES (1)")
+        wait_for_row(second, "SELECT COUNT(*) FROM d.t WHERE id = 1")
+        second.query("FLUSH BINARY LOGS")
+        last = second.query("SHOW BINARY LOGS")[-1][0]
+        until(lambda: [second.query(f"PURGE BINARY LOGS TO '{last}'"), second.query("SHOW BINARY LOGS")[0][0] == last][1])
+        alarms: list[str] = []
+        config = canal.InstanceConfig(
+            destination="errant",
+            source=source(first, connect_timeout=2.0),
+            standby=source(second),
+            start="earliest",
+            filter=r"d\..*",
+            heartbeat=QUICK if by == "heartbeats" else canal.Heartbeat(interval=3600.0),
+            alarm=lambda destination, text: alarms.append(text),
+        )
+        ids: list[int] = []
+
+        def read(instance: canal.Instance, count: int) -> None:
+            while len(ids) < count:
+                message = instance.get(100, timeout=60)
+                assert message, (ids, alarms)
+                ids.extend(row.after["id"] for entry in message.entries for row in entry.rows if row.after)
+
+        with canal.Instance(config) as instance:
+            instance.subscribe()
+            first.query("INSERT INTO d.t VALUES (2)")
+            read(instance, 2)
+            wait_for_row(second, "SELECT COUNT(*) FROM d.t WHERE id = 2")
+            if by == "hand":
+                warned = [part for part, finding in look(config, False) if finding.what == "gtid_purged"]
+                assert warned == ["standby"] * pairing.gtid
+                assert instance.switch()
+                second.stop_replication()
+            else:
+                until(lambda: instance.parser._run.link.looked_at)  # type: ignore[attr-defined]
+                first.kill()
+                promote(second)
+            second.query("INSERT INTO d.t VALUES (3)")
+            read(instance, 3)
+        assert ids == [1, 2, 3]
 
 
 @pytest.mark.lines("mysql")
