@@ -113,7 +113,7 @@ class Link:
         own = self._own.get(identity)
         if own is None or not position.gtid or position.source == identity:
             return position
-        return attrs.evolve(position, gtid=str(position.gtid_set | own))  # type: ignore[operator]
+        return attrs.evolve(position, gtid=str(position.gtid_set | own))
 
     def _compare(self, standby: FullConnection) -> None:
         """Note what the standby has purged though the source, which is read later, has never executed it."""
@@ -274,7 +274,7 @@ def purged_alone(standby: Connection, source: Source) -> GtidSet | None:
         if connection.flavor != standby.flavor or not connection.has_gtids:
             return None
         executed = parse_gtid_set(connection.resolve("latest").gtid, connection.flavor)
-    return purged - executed  # type: ignore[operator]
+    return purged - executed
 
 
 def name_of(source: Source) -> str:
