@@ -22,8 +22,11 @@ import canal
 from canal.testing import FakeBinlog
 from tests.support.documents import ROOT, functions
 
-#: tests/spark/test_document.py runs what docs/spark.md shows, tests/targets/test_document.py what the pages of targets do.
-ELSEWHERE = (ROOT / "docs/spark.md", ROOT / "docs/targets.md", *sorted((ROOT / "docs/targets").glob("*.md")))
+#: tests/spark/test_document.py runs the code of docs/spark, tests/targets/test_document.py that of the pages of targets.
+ELSEWHERE = (
+    ROOT / "docs/targets.md",
+    *sorted(path for room in ("spark", "targets") for path in (ROOT / "docs" / room).glob("*.md")),
+)
 DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in ELSEWHERE)]
 #: A block of Python, and the output that is shown for it.
 _BLOCK = re.compile(r"```python\n(.*?)```(?:\n\nIt prints:\n\n```text\n(.*?)```)?", re.DOTALL)

@@ -125,7 +125,7 @@ def toml_keys() -> Iterator[str]:
 
 def test_options_of_the_spark_source_are_described() -> None:
     options = pytest.importorskip("canal.spark.options")
-    page = PAGES[ROOT / "docs/spark.md"]
+    page = PAGES[ROOT / "docs/spark/options.md"]
     names = options.known_options()
 
     assert len(names) > 30

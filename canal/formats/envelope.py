@@ -1,4 +1,4 @@
-"""Changes of many tables in one Arrow form, with rows as JSON; "An envelope's values" in docs/spark.md has the values' forms.
+"""Changes of many tables in one Arrow form, with rows as JSON; docs/spark/columns.md has the values' forms.
 
 Never rounds, cuts or shifts a value: what a column's Spark type cannot hold is null and stands, exactly, in ``_exact``.
 """

@@ -39,7 +39,7 @@ from canal.spark.stream.stretch import open_instance
 
 
 class CanalSource(DataSource):
-    """``spark.readStream.format("canal")`` and ``spark.read.format("canal")``; see docs/spark.md for the options."""
+    """``spark.readStream.format("canal")`` and ``spark.read.format("canal")``; see docs/spark/options.md for the options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))

@@ -133,7 +133,7 @@ class Table:
         return self.chance.choice(VALUES[self.chance.choice(line[: line.index(kind) + 1])])
 
     def alter(self) -> None:
-        """What a column's default puts into rows that are there is not logged, so none has one; docs/spark.md says so."""
+        """Alter without defaults: the log lacks the values that a default puts into existing rows (docs/spark/operations.md)."""
         one = self.chance.choice(list(self.columns))
         fresh = self.chance.choice([new for new in KINDS if new not in self.columns] or [one])
         often = (self.add, self.modify, self.other)

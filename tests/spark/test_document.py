@@ -1,4 +1,4 @@
-"""What docs/spark.md shows runs as it stands, but for the names of servers and directories."""
+"""The code of docs/spark runs, with the names of servers and directories replaced."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ import canal.spark
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_spark import under_way
 
-TEXT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+PAGES = ("index", "columns", "snapshots", "sinks", "sharing")
+DOCS = Path(__file__).parents[2] / "docs" / "spark"
+BLOCKS = [code for page in PAGES for code in re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text("utf-8"), re.S)]
 
 
 @pytest.mark.timeout(900)
@@ -60,7 +61,7 @@ def test_the_code_of_the_document_runs(
             code = code.replace(old, new)
         count = iter(range(9))
         code = re.sub(r"(?<=Location\", )…", lambda _: repr(str(tmp_path / f"checkpoint{next(count)}")), code)
-        exec(compile(code, "docs/spark.md", "exec"), names)
+        exec(compile(code, "docs/spark", "exec"), names)
 
     def rows(path: Path) -> set[int]:
         from deltalake import DeltaTable
@@ -110,7 +111,7 @@ def test_the_code_of_the_document_runs(
         more()
         foreach_batch(spark, instance, one, stop=stop)
 
-    quick, bounded, loop, drain, typed, many, _, share, supervised = BLOCKS  # that of a pipeline is not for this session
+    quick, bounded, drain, typed, many, loop, _, share, supervised = BLOCKS  # a pipeline needs another session
     try:
         until_supervised(lambda: rows(tmp_path / "lake" / "in_doc.orders") == {1})
         run(quick)
