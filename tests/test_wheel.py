@@ -87,7 +87,7 @@ def test_a_pure_wheel_is_one_for_every_platform(tmp_path: Path) -> None:
     with zipfile.ZipFile(made) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "there")
-    assert {"canal/py.typed", "canal/model.pxd", "pyspark_canal.py"} <= set(names)
+    assert {"canal/py.typed", "canal/model/entry.pxd", "pyspark_canal.py"} <= set(names)
     assert [name for name in names if name.startswith(("tests", "benchmarks", "examples"))] == []
     environ = {"PYTHONPATH": str(tmp_path / "there")}
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd="/", env=environ, capture_output=True, text=True)

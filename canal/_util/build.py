@@ -20,7 +20,10 @@ from types import ModuleType
 __all__ = ["COMPILED_MODULES", "compiled", "select", "stale_modules"]
 
 COMPILED_MODULES: tuple[str, ...] = (
-    "canal.model",
+    "canal.model.transaction",
+    "canal.model.row",
+    "canal.model.table",
+    "canal.model.entry",
     "canal.parse.log.framing",
     "canal.parse.log.gtid_run",
     "canal.parse.log.table_maps",

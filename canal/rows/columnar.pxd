@@ -1,5 +1,7 @@
 cimport cython
-from canal.model cimport Entry, TableMap, Transaction
+from canal.model.entry cimport Entry
+from canal.model.table cimport TableMap
+from canal.model.transaction cimport Transaction
 from canal.rows cimport arrow_c, native, wire
 from canal.rows.decoder cimport Cursor, Image, RowDecoder
 

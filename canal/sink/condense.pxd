@@ -1,5 +1,5 @@
 cimport cython
-from canal.model cimport Entry
+from canal.model.entry cimport Entry
 
 cdef object _BEGIN, _END
 

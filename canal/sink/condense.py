@@ -5,7 +5,8 @@ Never drops the END of a transaction that had something delivered, nor the BEGIN
 
 from __future__ import annotations
 
-from canal.model import Entry, EntryType
+from canal.model.entry import Entry
+from canal.model.kinds import EntryType
 
 _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND

@@ -1,5 +1,5 @@
 cimport cython
-from canal.model cimport Entry
+from canal.model.entry cimport Entry
 from canal.store cimport scheduler
 
 cdef object _BEGIN

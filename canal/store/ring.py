@@ -6,7 +6,8 @@ Never waits and never locks: :class:`canal.store.memory.MemoryStore` does both a
 
 from __future__ import annotations
 
-from canal.model import Entry, EntryType
+from canal.model.entry import Entry
+from canal.model.kinds import EntryType
 from canal.store import scheduler
 
 _BEGIN = EntryType.TRANSACTIONBEGIN

@@ -815,7 +815,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "the cursor is one transaction ahead",
-        "model.py",
+        "model/entry.py",
         "        if self.is_end:\n            return self.transaction.position_after()",
         "        if self.transaction.end:\n            return self.transaction.position_after()",
         "instance/test_delivery.py::test_ack_inside_a_transaction_moves_the_cursor_by_rows",

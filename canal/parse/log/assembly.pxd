@@ -1,6 +1,7 @@
 cimport cython
 from canal.binlog cimport event_layout as layout
-from canal.model cimport Entry, Transaction, new_entry, new_transaction
+from canal.model.entry cimport Entry, new_entry
+from canal.model.transaction cimport Transaction, new_transaction
 from canal.parse.log.gtid_run cimport GtidRun
 from canal.parse.log.tape cimport Tape
 from canal.rows cimport wire

@@ -14,7 +14,9 @@ import attrs
 from canal.binlog import event_layout as layout
 from canal.binlog.event_types import QUERY
 from canal.errors import GO_ON_AFTER, ConnectionLostError, DecodeError, LostReason, PositionLostError, SourceError
-from canal.model import Entry, EntryType, EventType, Transaction, new_entry, new_transaction
+from canal.model.entry import Entry, new_entry
+from canal.model.kinds import EntryType, EventType
+from canal.model.transaction import Transaction, new_transaction
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.gtid_run import GtidRun
 from canal.parse.log.states import NEXT, REFUSED, Move, TransactionState

@@ -1,7 +1,9 @@
 cimport cython
 from canal.binlog cimport event_layout as layout
 from canal.binlog cimport event_types as kinds
-from canal.model cimport Entry, TableMap, Transaction, new_entry
+from canal.model.entry cimport Entry, new_entry
+from canal.model.table cimport TableMap
+from canal.model.transaction cimport Transaction
 from canal.parse.log cimport crc
 from canal.parse.log.assembly cimport Assembly
 from canal.parse.log.framing cimport Events

@@ -32,7 +32,10 @@ from canal.errors import (
     UnsupportedError,
 )
 from canal.gtid import MAX_NUMBER, parse_gtid_set
-from canal.model import Entry, EntryType, EventType, TableMap, Transaction, new_entry
+from canal.model.entry import Entry, new_entry
+from canal.model.kinds import EntryType, EventType
+from canal.model.table import TableMap
+from canal.model.transaction import Transaction
 from canal.parse.log import crc
 from canal.parse.log.assembly import Assembly, LookAhead
 from canal.parse.log.continuity import Continuity

@@ -1,5 +1,5 @@
 cimport cython
-from canal.model cimport Transaction
+from canal.model.transaction cimport Transaction
 
 @cython.final
 cdef class GtidRun:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from canal.model import Transaction
+from canal.model.transaction import Transaction
 
 
 class GtidRun:

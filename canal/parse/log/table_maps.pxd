@@ -1,6 +1,6 @@
 cimport cython
 from canal.binlog cimport event_layout as layout
-from canal.model cimport TableMap
+from canal.model.table cimport TableMap
 from canal.rows cimport wire
 
 @cython.final

@@ -11,7 +11,7 @@ from canal.binlog import event_layout as layout
 from canal.binlog.event_types import TABLE_MAP
 from canal.binlog.server_facts import Release
 from canal.errors import TruncatedError
-from canal.model import TableMap
+from canal.model.table import TableMap
 from canal.rows import wire
 
 #: So many table maps are kept for the next time that they come, and so many bytes of them.

@@ -1,6 +1,7 @@
 cimport cython
 from canal.binlog cimport event_layout as layout
-from canal.model cimport TableMap, Transaction
+from canal.model.table cimport TableMap
+from canal.model.transaction cimport Transaction
 from canal.rows cimport wire
 from canal.rows.decoder cimport RowDecoder
 

@@ -10,7 +10,8 @@ import zlib
 from typing import Any
 
 from canal.binlog import event_layout as layout
-from canal.model import TableMap, Transaction
+from canal.model.table import TableMap
+from canal.model.transaction import Transaction
 from canal.position import TAIL_BYTES
 from canal.rows import wire
 

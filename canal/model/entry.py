@@ -1,19 +1,15 @@
-"""What the library delivers: entries, the transactions they belong to, and rows.
-
-Never reads a socket, a file or a clock. Entries are small and undecoded: an entry keeps its own copy of the binlog event,
-and rows are decoded each time ``entry.rows`` is asked for. Compiled where a C compiler was there at install time.
-"""
+"""Entries: what the library delivers. Compiled if a C compiler was present at install time."""
 
 from __future__ import annotations
 
-import sys
-import zlib
-from collections.abc import Iterator
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from canal.errors import DecodeError
-from canal.position import TAIL_BYTES, Position, PreparedXa, position_of
+from canal.model.kinds import EntryType, EventType
+from canal.model.row import ChangedRow, RowData, changed_rows
+from canal.model.table import TableMap
+from canal.model.transaction import Transaction
+from canal.position import Position
 
 if TYPE_CHECKING:
     from canal._util import interpreted as cython
@@ -24,224 +20,11 @@ else:
         from canal._util import interpreted as cython
 
 if TYPE_CHECKING:
-    from canal.formats.columns import Column
-    from canal.gtid import GtidSet
-    from canal.rows import decoder as rows_decoder
     from canal.rows.values import JsonDiff
     from canal.schema import TableSchema
     from canal.statement import Statement
 
-
-#: Whether threads run at the same time here.
-_IS_FREE = not getattr(sys, "_is_gil_enabled", lambda: True)()
 _MILLISECONDS = 1000  # of a second; a Python integer, so that no C arithmetic overflows
-
-
-class EntryType(IntEnum):
-    """What an entry is; names and numbers are canal's."""
-
-    TRANSACTIONBEGIN = 1
-    ROWDATA = 2
-    TRANSACTIONEND = 3
-    HEARTBEAT = 4
-    GTIDLOG = 5
-
-
-class EventType(IntEnum):
-    """What happened; names and numbers are canal's."""
-
-    INSERT = 1
-    UPDATE = 2
-    DELETE = 3
-    CREATE = 4
-    ALTER = 5
-    ERASE = 6
-    QUERY = 7
-    TRUNCATE = 8
-    RENAME = 9
-    CINDEX = 10
-    DINDEX = 11
-    GTID = 12
-    XACOMMIT = 13
-    XAROLLBACK = 14
-    MHEARTBEAT = 15
-
-
-@cython.no_gc
-@cython.freelist(2048)
-@cython.cclass
-class Transaction:
-    """One transaction (or one statement outside of any) of the source; shared by all its entries.
-
-    ``journal`` and ``offset`` say where it starts, ``end`` is the offset after its last event (0 until that has come).
-    The set of transactions executed before it is kept as ``gtid_base`` (immutable, shared by many transactions) plus the
-    run ``gtid_first`` … ``gtid_previous`` of ``gtid_source``, so that following it costs nothing per transaction.
-
-    ``sequence_number`` and ``last_committed`` are MySQL's clock of the journal: this transaction may be applied beside others as
-    soon as the one of number ``last_committed`` is done. 0 where the source does not tell: no GTIDs, a GTID with a tag, MariaDB.
-    """
-
-    __slots__ = (
-        "source",
-        "journal",
-        "offset",
-        "end",
-        "server_id",
-        "timestamp",
-        "gtid_source",
-        "gtid_number",
-        "gtid_first",
-        "gtid_previous",
-        "gtid_base",
-        "thread_id",
-        "xid",
-        "row_count",
-        "has_rows",
-        "xa",
-        "xa_end",
-        "before",
-        "tape",
-        "tape_start",
-        "tape_end",
-        "incarnation",
-        "is_done",
-        "last_committed",
-        "sequence_number",
-    )
-
-    def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
-        self._set(source, journal, offset, server_id, timestamp)
-
-    def _set(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
-        self.source = source
-        self.journal = journal
-        self.offset = offset
-        self.server_id = server_id
-        self.timestamp = timestamp
-        self.xa: tuple[PreparedXa, ...] = ()  # the open XA transactions before this one, and after it
-        self.xa_end: tuple[PreparedXa, ...] = ()
-        self.incarnation = ""  # of the journal, see Position
-        if cython.compiled:  # a C object begins with zeros and None
-            return
-        self.end = 0
-        self.gtid_source: str | tuple[int, int] | None = None  # a UUID, or MariaDB's (domain, server id)
-        self.gtid_number = 0
-        self.gtid_first = 0
-        self.gtid_previous = 0
-        self.gtid_base: GtidSet | None = None
-        self.last_committed = 0
-        self.sequence_number = 0
-        self.thread_id = 0
-        self.xid = 0
-        self.row_count = 0
-        self.before = 0  # transactions that the parser had done when this one began
-        self.has_rows = False
-        self.tape: bytearray | None = None  # digests of the transactions up to this one, where there are no GTIDs
-        self.tape_start = 0  # where those before this one end
-        self.tape_end = 0
-        self.is_done = False  # it was delivered already, of another server that had it first
-
-    @property
-    def gtid(self) -> str:
-        """This transaction's own GTID, or "" when the source writes none."""
-        source = self.gtid_source
-        if source is None:
-            return ""
-        if isinstance(source, tuple):
-            return f"{source[0]}-{source[1]}-{self.gtid_number}"
-        return f"{source}:{self.gtid_number}"
-
-    @property
-    def name(self) -> str:
-        """Its GTID, or journal:offset where the source writes none."""
-        return self.gtid if self.gtid_source is not None else f"{self.journal}:{self.offset}"
-
-    def is_same(self, other: Transaction) -> bool:
-        """Return whether two objects are one transaction: after a lost connection the rest of a large one has a new object."""
-        if self is other:
-            return True
-        if self.gtid_source is not None and other.gtid_source is not None:
-            return self.gtid_number == other.gtid_number and self.gtid_source == other.gtid_source
-        return (
-            self.offset == other.offset
-            and self.journal == other.journal
-            and self.incarnation == other.incarnation
-            and self.source == other.source
-        )
-
-    def executed(self, number: int) -> str:
-        """The set of executed GTIDs as text when the run of this source has come to ``number`` (0: not begun)."""
-        base: Any = self.gtid_base  # of the kind that the source is of
-        if base is None:
-            return ""
-        source = self.gtid_source
-        if source is not None and number:
-            if isinstance(source, tuple):
-                base = base.add(source[0], source[1], number)
-            else:
-                base = base.add(source, self.gtid_first, number)
-        return str(base)
-
-    def _tail(self, end: int) -> str:
-        return "" if self.tape is None else self.tape[max(end - TAIL_BYTES, 0) : end].hex()
-
-    def position_before(self, row: int) -> Position:
-        """Where to resume when the first ``row`` row changes of this transaction are done."""
-        gtid = self.executed(self.gtid_previous)
-        return position_of(
-            self.journal,
-            self.offset,
-            gtid,
-            row,
-            self.timestamp * 1000,
-            self.server_id,
-            self.source,
-            self.xa,
-            self._tail(self.tape_start),
-            self.incarnation,
-            self.gtid if row else "",
-        )
-
-    def position_after(self) -> Position:
-        """Where to resume when all of this transaction is done."""
-        gtid = self.executed(self.gtid_number)
-        return position_of(
-            self.journal,
-            self.end,
-            gtid,
-            0,
-            self.timestamp * 1000,
-            self.server_id,
-            self.source,
-            self.xa_end,
-            self._tail(self.tape_end),
-            self.incarnation,
-        )
-
-    def copy(self, before: int) -> Transaction:
-        """The same as it is now, in a stream in which ``before`` were done when it began."""
-        made = new_transaction(self.source, self.journal, self.offset, self.server_id, self.timestamp)
-        made.end = self.end
-        made.gtid_source, made.gtid_number, made.gtid_base = self.gtid_source, self.gtid_number, self.gtid_base
-        made.gtid_first, made.gtid_previous = self.gtid_first, self.gtid_previous
-        made.last_committed, made.sequence_number = self.last_committed, self.sequence_number
-        made.thread_id, made.xid = self.thread_id, self.xid
-        made.row_count, made.has_rows = self.row_count, self.has_rows
-        made.before = before
-        made.xa, made.xa_end = self.xa, self.xa_end
-        made.tape, made.tape_start, made.tape_end = self.tape, self.tape_start, self.tape_end
-        made.incarnation, made.is_done = self.incarnation, self.is_done
-        return made
-
-    def __repr__(self) -> str:
-        return f"<Transaction {self.gtid or '-'} at {self.journal}:{self.offset}>"
-
-
-def new_transaction(source: str, journal: str, offset: int, server_id: int, timestamp: int) -> Transaction:
-    """``Transaction(…)`` for compiled code, without boxes around its arguments."""
-    made = Transaction.__new__(Transaction)
-    made._set(source, journal, offset, server_id, timestamp)
-    return made
 
 
 @cython.no_gc
@@ -668,167 +451,13 @@ class Header:
         return f"<Header {self.journal}:{self.offset} {self.schema}.{self.table} {self.event_type.name}>"
 
 
-@cython.no_gc
-@cython.freelist(512)
-@cython.cclass
-class Row:
-    """The values of one row, by name or by index: it behaves like ``sqlite3.Row``, but ``"id" in row`` asks for a column.
-
-    Names are compared without regard to case, as the server does. A column that the row image does not hold
-    (``binlog_row_image`` MINIMAL or NOBLOB) has the value ``ABSENT``.
-    """
-
-    __slots__ = ("_values", "_names")
-
-    def __init__(self, values: tuple[Any, ...], names: ColumnNames) -> None:
-        self._values = values
-        self._names = names
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            return self._values[self._names.index(key)]
-        return self._values[key]
-
-    def __contains__(self, name: object) -> bool:
-        """Whether the table has a column of that name."""
-        return isinstance(name, str) and self._names.find(name) >= 0
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of a column, or ``default`` when the table has no such column."""
-        index = self._names.find(name)
-        return default if index < 0 else self._values[index]
-
-    def keys(self) -> list[str]:
-        """The names of the columns, in order."""
-        return list(self._names.names)
-
-    def values(self) -> tuple[Any, ...]:
-        """The values of the columns, in order."""
-        return self._values
-
-    @property
-    def key(self) -> tuple[Any, ...] | None:
-        """Values of the primary key, in the order of the table. None where the table has none, or not all of it is delivered
-        or logged."""
-        return self._key_over(None)
-
-    def _key_over(self, former: Row | None) -> tuple[Any, ...] | None:
-        """As ``key``, with the values that this image of an updated row lacks from the image before the update."""
-        from canal.rows.values import ABSENT
-
-        numbers = self._names.key
-        key = tuple([self._values[number] for number in numbers])
-        if former is not None and any(value is ABSENT for value in key):
-            values = former.values()
-            key = tuple([values[number] if self._values[number] is ABSENT else self._values[number] for number in numbers])
-        return None if not numbers or any(value is ABSENT for value in key) else key
-
-    def as_dict(self) -> dict[str, Any]:
-        """Values by name, in order."""
-        return dict(zip(self._names.names, self._values))
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Row):
-            return self._values == other.values() and list(self._names.names) == other.keys()
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._values)
-
-    def __repr__(self) -> str:
-        return "Row(" + ", ".join(f"{n}={v!r}" for n, v in zip(self._names.names, self._values)) + ")"
-
-
-class ColumnNames:
-    """The names of a table's columns in order, with a look-up that ignores case; ``key`` has the numbers of those that tell its
-    rows apart. Shared by all rows of a table."""
-
-    __slots__ = ("names", "key", "_index")
-
-    def __init__(self, names: tuple[str, ...], key: tuple[int, ...] = ()) -> None:
-        self.names = names
-        self.key = key
-        self._index = {}
-        for number, name in enumerate(names):
-            self._index[name] = number
-            self._index.setdefault(name.lower(), number)
-
-    def copy(self) -> ColumnNames:
-        made = ColumnNames.__new__(ColumnNames)
-        made.names, made.key, made._index = self.names, self.key, self._index
-        return made
-
-    def find(self, name: str) -> int:
-        number = self._index.get(name)
-        if number is None:
-            number = self._index.get(name.lower(), -1)
-        return number
-
-    def index(self, name: str) -> int:
-        number = self.find(name)
-        if number < 0:
-            raise KeyError(f"no column {name!r}; the table has {', '.join(self.names)}")
-        return number
-
-
-def column_names(columns: tuple[Any, ...], shown: tuple[Any, ...]) -> ColumnNames:
-    """The names of delivered columns, of those that a table shows; without a key where not all of it is among them."""
-    key = tuple([number for number, column in enumerate(columns) if column.key])
-    is_whole = len(key) == len([column for column in shown if column.key])
-    return ColumnNames(tuple([column.name for column in columns]), key if is_whole else ())
-
-
-@cython.no_gc
-@cython.freelist(512)
-@cython.cclass
-class ChangedRow:
-    """One changed row: ``before`` is None for an insert, ``after`` is None for a delete."""
-
-    __slots__ = ("before", "after")
-
-    def __init__(self, before: Row | None, after: Row | None) -> None:
-        self.before = before
-        self.after = after
-
-    @property
-    def key(self) -> tuple[Any, ...] | None:
-        """As ``Row.key``, of the row as it is; of a deleted one as it was.
-
-        What a MINIMAL image after an update leaves out of the key is in the image before it.
-        """
-        if self.after is None:
-            return None if self.before is None else self.before.key
-        return self.after._key_over(self.before)
-
-    def __iter__(self) -> Iterator[Row | None]:
-        return iter((self.before, self.after))
-
-    def __repr__(self) -> str:
-        return f"ChangedRow(before={self.before!r}, after={self.after!r})"
-
-
 def decode_rows(entry: Entry, json_text: bool = False) -> list[ChangedRow]:
     """The changed rows; with ``json_text`` JSON is text also where the instance gives objects."""
     table = entry.table
     if table is None:
         return []
-    names = table.names
     before, after = decode_images(entry, json_text)
-    rows: Any = before if after is None else after  # each row replaces its values
-    if _IS_FREE and len(rows) > 8:  # or the count of its references passes from core to core with each row
-        names = names.copy()
-    for i in range(len(rows)):
-        row = ChangedRow.__new__(ChangedRow)
-        row.before = None if before is None else _row(before[i], names)
-        row.after = None if after is None else _row(after[i], names)
-        rows[i] = row
-    return rows
+    return changed_rows(before, after, table.names)
 
 
 def decode_images(entry: Entry, json_text: bool = False) -> tuple[list[tuple[Any, ...]] | None, list[tuple[Any, ...]] | None]:
@@ -849,13 +478,6 @@ def decode_images(entry: Entry, json_text: bool = False) -> tuple[list[tuple[Any
         before, after = images
         return None if before is None else _kept(entry, before), None if after is None else _kept(entry, after)
     return images
-
-
-def _row(values: tuple[Any, ...], names: ColumnNames) -> Row:
-    row = Row.__new__(Row)
-    row._values = values
-    row._names = names
-    return row
 
 
 def decode_tuples(entry: Entry, json_text: bool = False) -> list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]:
@@ -957,46 +579,3 @@ class RowChange:
         form = Form(labels, codes_of_values) if labels or codes_of_values else PLAIN
         made = canal_form(entry.table.columns, form, entry.table.schema.columns)
         return [RowData(*made.of(before, after)) for before, after in decode_tuples(entry, json_text=True)]
-
-
-class RowData:
-    """canal's form of one changed row: lists of ``Column``."""
-
-    __slots__ = ("before_columns", "after_columns")
-
-    def __init__(self, before_columns: list[Column], after_columns: list[Column]) -> None:
-        self.before_columns = before_columns
-        self.after_columns = after_columns
-
-    def __repr__(self) -> str:
-        return f"RowData(before_columns={self.before_columns!r}, after_columns={self.after_columns!r})"
-
-
-class TableMap:
-    """A table as one TABLE_MAP announced it: its schema at that position and the decoder of its rows.
-
-    ``columns`` and ``names`` hold the columns that are delivered; ``accepted`` is the filter's decision; ``digest`` stands
-    for the table in digests of transactions; ``size`` are the bytes that no entry accounts for yet.
-    """
-
-    __slots__ = ("schema", "columns", "names", "decoder", "accepted", "digest", "size")
-
-    def __init__(
-        self,
-        schema: TableSchema,
-        columns: tuple[Any, ...],
-        decoder: rows_decoder.RowDecoder | None,
-        accepted: bool,
-        names: ColumnNames | None = None,
-        size: int = 0,
-    ) -> None:
-        self.schema = schema
-        self.columns = columns
-        self.names = column_names(columns, schema.columns) if names is None else names
-        self.size = size
-        self.decoder: rows_decoder.RowDecoder = decoder  # type: ignore[assignment]  # None: the rows are not accepted
-        self.accepted = accepted
-        self.digest = zlib.crc32(f"{schema.schema}.{schema.table}".encode("utf-8", "surrogateescape"))
-
-    def __repr__(self) -> str:
-        return f"<TableMap {self.schema.schema}.{self.schema.table}>"

@@ -1,0 +1,42 @@
+"""A table as the log announced it. Compiled if a C compiler was present at install time."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from canal.model.row import ColumnNames, column_names
+
+if TYPE_CHECKING:
+    from canal.rows.decoder import RowDecoder
+    from canal.schema import TableSchema
+
+
+class TableMap:
+    """A table as one TABLE_MAP announced it: its schema at that position and the decoder of its rows.
+
+    ``columns`` and ``names`` hold the columns that are delivered; ``accepted`` is the filter's decision; ``digest`` stands
+    for the table in digests of transactions; ``size`` are the bytes that no entry accounts for yet.
+    """
+
+    __slots__ = ("schema", "columns", "names", "decoder", "accepted", "digest", "size")
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        columns: tuple[Any, ...],
+        decoder: RowDecoder | None,
+        accepted: bool,
+        names: ColumnNames | None = None,
+        size: int = 0,
+    ) -> None:
+        self.schema = schema
+        self.columns = columns
+        self.names = column_names(columns, schema.columns) if names is None else names
+        self.size = size
+        self.decoder: RowDecoder = decoder  # type: ignore[assignment]  # None: the rows are not accepted
+        self.accepted = accepted
+        self.digest = zlib.crc32(f"{schema.schema}.{schema.table}".encode("utf-8", "surrogateescape"))
+
+    def __repr__(self) -> str:
+        return f"<TableMap {self.schema.schema}.{self.schema.table}>"

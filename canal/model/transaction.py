@@ -1,0 +1,195 @@
+"""A transaction of the source. Compiled if a C compiler was present at install time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from canal.position import TAIL_BYTES, Position, PreparedXa, position_of
+
+if TYPE_CHECKING:
+    from canal._util import interpreted as cython
+else:
+    try:
+        import cython
+    except ModuleNotFoundError:
+        from canal._util import interpreted as cython
+
+if TYPE_CHECKING:
+    from canal.gtid import GtidSet
+
+
+@cython.no_gc
+@cython.freelist(2048)
+@cython.cclass
+class Transaction:
+    """One transaction (or one statement outside of any) of the source; shared by all its entries.
+
+    ``journal`` and ``offset`` say where it starts, ``end`` is the offset after its last event (0 until that has come).
+    The set of transactions executed before it is kept as ``gtid_base`` (immutable, shared by many transactions) plus the
+    run ``gtid_first`` … ``gtid_previous`` of ``gtid_source``, so that following it costs nothing per transaction.
+
+    ``sequence_number`` and ``last_committed`` are MySQL's clock of the journal: this transaction may be applied beside others as
+    soon as the one of number ``last_committed`` is done. 0 where the source does not tell: no GTIDs, a GTID with a tag, MariaDB.
+    """
+
+    __slots__ = (
+        "source",
+        "journal",
+        "offset",
+        "end",
+        "server_id",
+        "timestamp",
+        "gtid_source",
+        "gtid_number",
+        "gtid_first",
+        "gtid_previous",
+        "gtid_base",
+        "thread_id",
+        "xid",
+        "row_count",
+        "has_rows",
+        "xa",
+        "xa_end",
+        "before",
+        "tape",
+        "tape_start",
+        "tape_end",
+        "incarnation",
+        "is_done",
+        "last_committed",
+        "sequence_number",
+    )
+
+    def __init__(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
+        self._set(source, journal, offset, server_id, timestamp)
+
+    def _set(self, source: str, journal: str, offset: int, server_id: int, timestamp: int) -> None:
+        self.source = source
+        self.journal = journal
+        self.offset = offset
+        self.server_id = server_id
+        self.timestamp = timestamp
+        self.xa: tuple[PreparedXa, ...] = ()  # the open XA transactions before this one, and after it
+        self.xa_end: tuple[PreparedXa, ...] = ()
+        self.incarnation = ""  # of the journal, see Position
+        if cython.compiled:  # a C object begins with zeros and None
+            return
+        self.end = 0
+        self.gtid_source: str | tuple[int, int] | None = None  # a UUID, or MariaDB's (domain, server id)
+        self.gtid_number = 0
+        self.gtid_first = 0
+        self.gtid_previous = 0
+        self.gtid_base: GtidSet | None = None
+        self.last_committed = 0
+        self.sequence_number = 0
+        self.thread_id = 0
+        self.xid = 0
+        self.row_count = 0
+        self.before = 0  # transactions that the parser had done when this one began
+        self.has_rows = False
+        self.tape: bytearray | None = None  # digests of the transactions up to this one, where there are no GTIDs
+        self.tape_start = 0  # where those before this one end
+        self.tape_end = 0
+        self.is_done = False  # it was delivered already, of another server that had it first
+
+    @property
+    def gtid(self) -> str:
+        """This transaction's own GTID, or "" when the source writes none."""
+        source = self.gtid_source
+        if source is None:
+            return ""
+        if isinstance(source, tuple):
+            return f"{source[0]}-{source[1]}-{self.gtid_number}"
+        return f"{source}:{self.gtid_number}"
+
+    @property
+    def name(self) -> str:
+        """Its GTID, or journal:offset where the source writes none."""
+        return self.gtid if self.gtid_source is not None else f"{self.journal}:{self.offset}"
+
+    def is_same(self, other: Transaction) -> bool:
+        """Return whether two objects are one transaction: after a lost connection the rest of a large one has a new object."""
+        if self is other:
+            return True
+        if self.gtid_source is not None and other.gtid_source is not None:
+            return self.gtid_number == other.gtid_number and self.gtid_source == other.gtid_source
+        return (
+            self.offset == other.offset
+            and self.journal == other.journal
+            and self.incarnation == other.incarnation
+            and self.source == other.source
+        )
+
+    def executed(self, number: int) -> str:
+        """The set of executed GTIDs as text when the run of this source has come to ``number`` (0: not begun)."""
+        base: Any = self.gtid_base  # of the kind that the source is of
+        if base is None:
+            return ""
+        source = self.gtid_source
+        if source is not None and number:
+            if isinstance(source, tuple):
+                base = base.add(source[0], source[1], number)
+            else:
+                base = base.add(source, self.gtid_first, number)
+        return str(base)
+
+    def _tail(self, end: int) -> str:
+        return "" if self.tape is None else self.tape[max(end - TAIL_BYTES, 0) : end].hex()
+
+    def position_before(self, row: int) -> Position:
+        """Where to resume when the first ``row`` row changes of this transaction are done."""
+        gtid = self.executed(self.gtid_previous)
+        return position_of(
+            self.journal,
+            self.offset,
+            gtid,
+            row,
+            self.timestamp * 1000,
+            self.server_id,
+            self.source,
+            self.xa,
+            self._tail(self.tape_start),
+            self.incarnation,
+            self.gtid if row else "",
+        )
+
+    def position_after(self) -> Position:
+        """Where to resume when all of this transaction is done."""
+        gtid = self.executed(self.gtid_number)
+        return position_of(
+            self.journal,
+            self.end,
+            gtid,
+            0,
+            self.timestamp * 1000,
+            self.server_id,
+            self.source,
+            self.xa_end,
+            self._tail(self.tape_end),
+            self.incarnation,
+        )
+
+    def copy(self, before: int) -> Transaction:
+        """The same as it is now, in a stream in which ``before`` were done when it began."""
+        made = new_transaction(self.source, self.journal, self.offset, self.server_id, self.timestamp)
+        made.end = self.end
+        made.gtid_source, made.gtid_number, made.gtid_base = self.gtid_source, self.gtid_number, self.gtid_base
+        made.gtid_first, made.gtid_previous = self.gtid_first, self.gtid_previous
+        made.last_committed, made.sequence_number = self.last_committed, self.sequence_number
+        made.thread_id, made.xid = self.thread_id, self.xid
+        made.row_count, made.has_rows = self.row_count, self.has_rows
+        made.before = before
+        made.xa, made.xa_end = self.xa, self.xa_end
+        made.tape, made.tape_start, made.tape_end = self.tape, self.tape_start, self.tape_end
+        made.incarnation, made.is_done = self.incarnation, self.is_done
+        return made
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self.gtid or '-'} at {self.journal}:{self.offset}>"
+
+
+def new_transaction(source: str, journal: str, offset: int, server_id: int, timestamp: int) -> Transaction:
+    """``Transaction(…)`` for compiled code, without boxes around its arguments."""
+    made = Transaction.__new__(Transaction)
+    made._set(source, journal, offset, server_id, timestamp)
+    return made
