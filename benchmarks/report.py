@@ -18,7 +18,7 @@ from typing import Any
 import canal
 from benchmarks import chart
 from benchmarks.contestants import CONTESTANTS, PEERS, ROOT
-from benchmarks.goals import per_row, verdicts
+from benchmarks.goals import TEXTS, Verdict, per_row, verdicts
 from benchmarks.loads import LOADS
 from benchmarks.measures import CUT_RATE
 
@@ -29,25 +29,41 @@ _CHARTED = "ABC"
 _HEAD = """\
 # Benchmarks
 
-Written by `python -m benchmarks --write` from what it measured; `make bench` runs everything. Servers write loads by plain SQL.
-Each contestant reads the same log in a process of its own, in turn with the others: the server on the first core, the contestant
-on the last. Before anything is timed each one's first rows are compared value by value (a checksum over all of them, both images
-of an update), and in each timed run the number of rows and the sum of their ids. A wrong answer is refused.
+`make bench` measures every stage beside other readers of binary logs. `python -m benchmarks --write` generates this page.
 
-CPU seconds per million rows are those of the contestant's whole process, all threads, from before it connects; the second half is
-that of a run that has warmed up, which is what to compare a JVM by. Medians of the rounds, with the least and the most. A slow
-contestant reads a part of the rows. The work is not equal: go-mysql gives DECIMAL and DATETIME as text and verifies no checksum
-by default, connector-java gives times as numbers, both give ENUM as its number; canal for Python verifies each event's checksum.
-Debezium is its embedded engine, whose records are Kafka Connect's, with ten times its queue and batches.
-"canal" is canal for Python: `framing` cuts events out of the stream, `undecoded` is get and ack with rows counted, `rows`
-`tuple(row.after)` of each row, `tuples` one call per entry, `columns` canal's texts, `pipe` is `canal.pipe` into a target that
-writes nothing, as a log of changes or as tables; `file` reads the binlog file and not from the server.
+## Method
+
+* Servers write the loads with plain SQL. Each contestant reads the same log in its own process, in turn, on another
+  core than the server.
+* Before the timing, each contestant's first rows are compared value by value. In each timed run, the number of rows
+  and the sum of their ids are compared. A wrong answer is refused.
+* "CPU" is the CPU time of the whole process, in seconds per million rows, including the connection. "Warm" is the
+  second half of the run: compare JVMs by it. Both are medians of the rounds; ± is the largest deviation. Slow
+  contestants read a part of the rows.
+* The work differs: canal for Python verifies checksums. go-mysql returns DECIMAL and DATETIME as text and verifies no
+  checksums. connector-java returns times as numbers. Both return ENUM as a number. Debezium is the embedded engine
+  with Kafka Connect records, and ten times its default queue and batch sizes.
+
+| contestant | does |
+|---|---|
+| drain | reads the socket only |
+| canal framing | splits the stream into events |
+| canal undecoded | get and ack; rows are counted |
+| canal rows | `tuple(row.after)` of each row |
+| canal tuples | `entry.tuples()` |
+| canal columns | canal's texts |
+| canal Arrow | `message.to_arrow()` |
+| canal pipe | `canal.pipe` into a target that discards: changes, or tables |
+| …, file | reads the binlog file instead of the server |
+| …, FileMeta | with a durable ack per message |
+| …, lagging | reads after the whole load is in the store |
+
 """
 
 _CUTS = f"""\
-Single-row inserts, {CUT_RATE} a second; five times the server kills the connection that it sends its log over, unless nobody has
-connected again. Of the rows between one cut and the next the one that took longest from its commit to the consumer: the median of
-the cuts, with the least and the most. canal for Python waits 0.1 s before it connects again (`reconnect_backoff`)."""
+Single-row inserts, {CUT_RATE} per second. The server kills the streaming connection five times. The wait is that of the
+slowest row between two cuts: median, least and most. canal for Python waits 0.1 s before it reconnects
+(`reconnect_backoff`)."""
 
 
 def machine(load_before: tuple[float, float, float]) -> dict[str, str]:
@@ -63,7 +79,7 @@ def machine(load_before: tuple[float, float, float]) -> dict[str, str]:
         "Python": f"{platform.python_version()} ({platform.python_compiler()}"
         f"{', optimised build' if '--enable-optimizations' in flags else ', not an optimised build'})",
         "canal": f"{'compiled' if canal.compiled else 'interpreted'}",
-        "load average": f"{load_before[0]:.1f} before the run, {os.getloadavg()[0]:.1f} behind it",
+        "load average": f"{load_before[0]:.1f} before the run, {os.getloadavg()[0]:.1f} after it",
     }
     return found | {"peers": ", ".join(_versions())}
 
@@ -82,12 +98,8 @@ def _versions() -> Iterator[str]:
         yield f"{name} {version}"
 
 
-_RATES = "| Contestant | Rows | CPU s / M rows | second half | rows/s | second half | CPU s / GB | first row, ms | peak MiB |"
-
-
-def table(head: str, rows: list[list[str]]) -> list[str]:
-    columns = head.count("|") - 1
-    return [head, "|---" * columns + "|", *(f"| {' | '.join(row)} |" for row in rows), ""]
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
 def spread(values: list[float], form: str = ".3g") -> str:
@@ -95,26 +107,35 @@ def spread(values: list[float], form: str = ".3g") -> str:
     return median if len(values) == 1 else f"{median} ({least} … {most})"
 
 
-def _rates(result: dict[str, Any], server: str, load: str) -> list[list[str]]:
-    found = []
+def deviation(values: list[float]) -> str:
+    """Return the median and the largest deviation from it."""
+    median = statistics.median(values)
+    most = max(abs(value - median) for value in values)
+    return f"{median:.3g}" + f" ±{most / median:.0%}" * (len(values) > 1)
+
+
+def _rates(result: dict[str, Any], load: str) -> list[str]:
+    """Return a table of the contestants: for each server CPU seconds, rate and memory."""
+    servers = list(result["servers"])
+    rows = []
     for contestant in CONTESTANTS:
-        runs = _of(result, server, load, contestant.name)
-        if not runs:
-            continue
-        found.append(
-            [
-                contestant.name,
-                f"{max(run['rows'] for run in runs):,}",
-                spread([per_row(run) * 1e6 for run in runs]),
-                spread([per_row(run, warm=True) * 1e6 for run in runs]),
-                f"{statistics.median(run['rows'] / run['seconds'] for run in runs):,.0f}",
-                f"{statistics.median(1 / per_row(run, warm=True, wall=True) for run in runs):,.0f}",
-                f"{statistics.median(1e9 * per_row(run) / run['bytes_of_row'] for run in runs):.2f}",
-                f"{statistics.median(run['first_seconds'] for run in runs) * 1000:,.0f}",
-                f"{max(run['peak_mib'] for run in runs):.0f}",
-            ]
-        )
-    return found
+        by_server = [_of(result, server, load, contestant.name) for server in servers]
+        if any(by_server):
+            most = max(run["rows"] for runs in by_server for run in runs)
+            rows.append([contestant.name, f"{most:,}", *(cell for runs in by_server for cell in _cells(runs))])
+    heads = [f"{server} {what}" for server in servers for what in ("CPU", "warm", "rows/s", "MiB")]
+    return table(["contestant", "rows", *heads], rows) if rows else []
+
+
+def _cells(runs: list[dict[str, Any]]) -> list[str]:
+    if not runs:
+        return ["–"] * 4
+    return [
+        deviation([per_row(run) * 1e6 for run in runs]),
+        f"{statistics.median(per_row(run, warm=True) * 1e6 for run in runs):.3g}",
+        f"{statistics.median(run['rows'] / run['seconds'] for run in runs):,.0f}",
+        f"{max(run['peak_mib'] for run in runs):.0f}",
+    ]
 
 
 def _of(result: dict[str, Any], server: str, load: str, contestant: str) -> list[dict[str, Any]]:
@@ -140,64 +161,80 @@ def charts(result: dict[str, Any]) -> dict[str, str]:
 
 
 def text(result: dict[str, Any], drawn: dict[str, str] | None = None) -> str:
-    """The document; without the charts unless they are named."""
-    lines = [_HEAD, *(f"* {name}: {value}" for name, value in result["machine"].items()), ""]
-    averages = [run["load_average"] for run in result["runs"]]
-    if averages:
-        median = statistics.median(averages)
-        lines += [
-            f"Load average while it ran: {min(averages):.1f} to {max(averages):.1f}, median {median:.1f};"
-            f" {result['rounds']} rounds, loads at {result['scale']:g} of their full size.",
-            "",
-        ]
-        if median > len(os.sched_getaffinity(0)):
-            lines += [
-                "**The machine was busy**: rates by the clock and latencies are far from those of an idle one,"
-                " CPU seconds somewhat, those of short runs most (they begin cold).",
-                "",
-            ]
-    for server, version in result["servers"].items():
-        lines += [f"## {server} {version}: goals", ""]
-        lines += table("| Measure | Goal | Found | |", [list(line) for line in verdicts(result, server)])
-    for server, version in result["servers"].items():
-        lines += [f"## {server} {version}: figures", ""]
-        for load in LOADS.values():
-            rates = _rates(result, server, load.key)
-            if rates:
-                lines += [f"### {load.key}: {load.title}", ""]
+    """Return the document; without charts unless `drawn` has them."""
+    lines = [_HEAD, *_environment(result), *_goals(result), "## Figures", ""]
+    for load in LOADS.values():
+        if rates := _rates(result, load.key):
+            lines += [f"### {load.key}: {load.title}", ""]
+            for server in result["servers"]:
                 name = f"{server}-{load.key.lower()}.svg"
-                lines += [f"![CPU seconds per million rows](benchmarks/{name})", ""] * (name in (drawn or {}))
-                lines += table(_RATES, rates)
-        latency = [line for line in result["latency"] if line["server"] == server]
-        if latency:
-            lines += [
-                "### From the commit's return to the consumer, µs",
-                "",
-                "Single-row inserts at a steady rate; below 0: the consumer was quicker than the commit's return.",
-                "",
-            ]
-            lines += table(
-                "| Contestant | tx/s | p50 | p99 | p99.9 |",
-                [
-                    [line["contestant"], f"{line['rate']:,}", *(f"{line[part]:,.0f}" for part in ("p50", "p99", "p99.9"))]
-                    for line in latency
-                ],
-            )
-        recovery = [line for line in result["recovery"] if line["server"] == server]
-        if recovery:
-            lines += ["### Over a cut of the connection, ms", "", _CUTS, ""]
-            lines += table(
-                "| Contestant | Cuts | Longest wait | Rows twice |",
-                [
-                    [line["contestant"], str(len(line["millis"])), spread(line["millis"], ",.0f"), str(line["twice"])]
-                    for line in recovery
-                ],
-            )
+                lines += [f"![{server}: CPU seconds per million rows](benchmarks/{name})", ""] * (name in (drawn or {}))
+            lines += rates
+    lines += [*_latency(result), *_recovery(result)]
     return "\n".join([*lines, *_left_out(result)]).rstrip() + "\n"
 
 
+def _environment(result: dict[str, Any]) -> list[str]:
+    lines = ["## Environment", "", *(f"* {name}: {value}" for name, value in result["machine"].items())]
+    lines += [f"* {server}: {version}" for server, version in result["servers"].items()]
+    averages = [run["load_average"] for run in result["runs"]]
+    if averages:
+        median = statistics.median(averages)
+        lines.append(f"* load average during the run: {min(averages):.1f} to {max(averages):.1f}, median {median:.1f}")
+        lines.append(f"* {result['rounds']} rounds, loads at {result['scale']:g} of their full size")
+        if median > len(os.sched_getaffinity(0)):
+            lines += ["", "**The machine was busy**: rates and latencies are not those of an idle machine."]
+    return [*lines, ""]
+
+
+def _goals(result: dict[str, Any]) -> list[str]:
+    """Return the goals with each server's result, and the numbered reasons of those that are missed."""
+    by_server = {server: {one.measure: one for one in verdicts(result, server)} for server in result["servers"]}
+    measures = dict.fromkeys(measure for found in by_server.values() for measure in found)
+    whys: dict[str, int] = {}
+    rows = []
+    for measure in measures:
+        shown = [found.get(measure) for found in by_server.values()]
+        goal = next(one.goal for one in shown if one)
+        rows.append([measure, goal, *(_verdict(one, whys) if one else "–" for one in shown)])
+    about = "Ratios of CPU time per row, unless the measure says otherwise: median, least and most. A number refers to a reason."
+    lines = ["## Goals", "", about, ""]
+    lines += table(["measure", "goal", *by_server], rows)
+    lines += [f"{number}. {why}" for why, number in whys.items()]
+    if "mariadb" in by_server:
+        lines += ["", TEXTS]
+    return [*lines, ""]
+
+
+def _verdict(one: Verdict, whys: dict[str, int]) -> str:
+    reason = f" [{whys.setdefault(one.why, len(whys) + 1)}]" if one.why and one.outcome.startswith("missed") else ""
+    return ", ".join(filter(None, (one.found, one.outcome))) + reason
+
+
+def _latency(result: dict[str, Any]) -> list[str]:
+    if not result["latency"]:
+        return []
+    lines = ["## Latency from commit to consumer, µs", "", "Single-row inserts at a steady rate.", ""]
+    rows = [
+        [line["server"], line["contestant"], f"{line['rate']:,}", *(f"{line[part]:,.0f}" for part in ("p50", "p99", "p99.9"))]
+        for line in result["latency"]
+    ]
+    return lines + table(["server", "contestant", "tx/s", "p50", "p99", "p99.9"], rows)
+
+
+def _recovery(result: dict[str, Any]) -> list[str]:
+    if not result["recovery"]:
+        return []
+    rows = [
+        [line["server"], line["contestant"], str(len(line["millis"])), spread(line["millis"], ",.0f"), str(line["twice"])]
+        for line in result["recovery"]
+    ]
+    lines = ["## Reconnecting, ms", "", _CUTS, ""]
+    return lines + table(["server", "contestant", "cuts", "longest wait", "rows twice"], rows)
+
+
 def _left_out(result: dict[str, Any]) -> list[str]:
-    lines = ["## Left out", ""]
+    lines = ["## Not measured", ""]
     lines += [f"* {name}: absent, {' '.join(reason.split())}" for name, reason in result["absent"].items()]
     for one in result["refused"]:
         lines.append(f"* {one['contestant']} on {one['server']}, {one['load']}: refused, {' '.join(one['reason'].split())}")

@@ -80,7 +80,13 @@ def test_the_ten_lines_run(page: str, tmp_path: Path, fake_binlog: FakeBinlog, m
     "code",
     [
         pytest.param(code, id=f"{page}-{number}")
-        for page in ("targets.md", "targets/canal-mq.md", "targets/go-mysql-transfer.md", "targets/your-own.md")
+        for page in (
+            "targets.md",
+            "targets/rules.md",
+            "targets/canal-mq.md",
+            "targets/go-mysql-transfer.md",
+            "targets/your-own.md",
+        )
         for number, code in enumerate(_CODE.findall((DOCS / page).read_text("utf-8")))
     ],
 )
