@@ -253,7 +253,7 @@ def test_a_source_from_a_url() -> None:
     [
         (f"mysql://canal:{SECRET}@db/shop", "names a database"),
         (f"mysql://canal:{SECRET}@db/?ssl=1", "unknown option: ssl"),
-        (f"mysql://canal:{SECRET}@db:port/", "host or port cannot be read"),
+        (f"mysql://canal:{SECRET}@db:port/", "cannot parse the URL's host or port"),
         (f"mysql://canal:{SECRET}@/", "names no server"),
         (f"postgres://canal:{SECRET}@db/", "names no server"),
         (f"canal:{SECRET}@db", "names no server"),
@@ -319,9 +319,9 @@ def test_a_wrong_port_is_told_in_time_and_is_no_lost_connection(caplog: pytest.L
 @pytest.mark.parametrize(
     ("greeting", "told"),
     [
-        (b"", "a MySQL server greets first"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "no MySQL server: it begins with b'SSH-2'"),
-        (b"\5\0\0\0\x0b\x08\5\x1a\0", "no MySQL server: it begins with"),  # MySQL's X protocol
+        (b"", "a MySQL server sends a greeting first"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "not a MySQL server: the data begins with b'SSH-2'"),
+        (b"\5\0\0\0\x0b\x08\5\x1a\0", "not a MySQL server: the data begins with"),  # MySQL's X protocol
     ],
 )
 def test_another_services_port_is_named_within_connect_timeout(greeting: bytes, told: str) -> None:

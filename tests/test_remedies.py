@@ -191,7 +191,7 @@ TROUBLESHOOTING = {
     "has purged transactions": LOST,
     "before offset": FAKE + "position_that_the_log_does_not_have_remedy_is_another_start",
     "the position is one of server": FAKE + "position_that_the_log_does_not_have_remedy_is_another_start",
-    "has lost what was read of its log": RESET,
+    "no longer has the log that was read": RESET,
     "has reset its log": RESET,
     "XA transaction": "tests/parse/test_xa.py::test_purged_rows_are_left_behind_where_on_lost_says_so",
     "cannot be compared": FAKE + "cursors_of_two_servers_remedy_is_to_forget_one_client",

@@ -80,7 +80,7 @@ class FakeConnection(FullConnection):
 
     def read(self, timeout: float) -> list[bytes] | None:
         if self._feed is None:
-            raise StateError("nothing is streamed before dump()")
+            raise StateError("cannot read before dump()")
         return self._feed.take(timeout)
 
     def table_columns(self, schema: str, table: str) -> TableSchema | None:

@@ -122,7 +122,7 @@ def test_server_id_twice_remedy_is_an_id_of_its_own(table: Table, tmp_path: Path
             table.write(1)
             with pytest.raises(ServerError) as caught:
                 read(first, 3)
-            assert "server id 77: give each a server_id of its own" in caught.value.remedy
+            assert "server id 77: give each a different server_id" in caught.value.remedy
             first.stop()
 
             assert table.read(2, reader=source(table.server, server_id=78))[-1] == 2
@@ -152,7 +152,7 @@ def test_no_event_there_remedy_is_the_begin_of_a_transaction(table: Table) -> No
     journal, identity = table.begin.journal, table.identity
     inside = Position(journal=journal, offset=table.inserts(journal)[-1] + 200, source=identity)
     remedy = table.fails(canal.PositionLostError, "no event there", start=inside)
-    assert "start from the begin of a transaction" in remedy
+    assert "start at the beginning of a transaction" in remedy
     table.unsubscribe(remedy)
 
     assert table.read(2, start=Position(journal=journal, offset=begin, source=identity)) == [2]
@@ -195,7 +195,7 @@ def test_unreadable_log_remedy_is_to_check_it_and_start_again(table: Table) -> N
     table.write(1)
     whole = path.read_bytes()
     path.write_bytes(b"")
-    assert "disk is damaged. Check it, and start again" in table.fails(ServerError, "log not readable")
+    assert "disk is damaged. Check it, then start again" in table.fails(ServerError, "log not readable")
 
     path.write_bytes(whole)
 

@@ -233,7 +233,7 @@ def test_an_old_password_is_refused_until_the_remedy_is_followed(server: Throwaw
 
     assert (refusal, remedy) == meaning("old password", name)
     if line.facts.fits(["mysql>=5.6"]):
-        assert "make the account anew" in remedy
+        assert "drop and create the account" in remedy
         server.query(f"DROP USER {name}")
         server.query(f"CREATE USER {name} IDENTIFIED BY 'pw'")
     else:

@@ -47,7 +47,7 @@ def test_what_is_amiss_is_told_with_what_mends_it(own_server: ThrowawayServer, c
     own_server.query("SET GLOBAL binlog_row_image = MINIMAL")
     status, found = check(own_server, capsys)
     assert status == 1
-    assert found["binlog_format"] == ("error", "is STATEMENT: rows are not in the log. SET GLOBAL binlog_format=ROW;")
+    assert found["binlog_format"] == ("error", "is STATEMENT: the log has no row events. SET GLOBAL binlog_format=ROW;")
     assert found["binlog_row_image"][0] == "warning"
     for name in ("binlog_format", "binlog_row_image"):
         own_server.query(re.search(r"SET GLOBAL .*;", found[name][1])[0])  # type: ignore[index]

@@ -100,7 +100,7 @@ def test_places_that_no_log_has(noisy: ThrowawayServer) -> None:
     inside = Position(journal=first, offset=inside_a_value(noisy, first))
     lost = failure(noisy, inside)
     assert lost.reason is LostReason.BEYOND
-    assert "begin of a transaction" in lost.remedy
+    assert "beginning of a transaction" in lost.remedy
 
 
 @pytest.mark.every_line
@@ -205,7 +205,7 @@ def test_the_older_of_two_readers_with_one_id_is_told(noisy: ThrowawayServer) ->
         while not first.read(0.2):  # or the second may come first
             assert time.monotonic() < end
         second.dump(position)
-        with pytest.raises(canal.errors.ServerError, match="77.*server_id of its own"):
+        with pytest.raises(canal.errors.ServerError, match="77.*different server_id"):
             while time.monotonic() < end:
                 first.read(0.2)
     finally:
@@ -249,7 +249,7 @@ def test_a_dump_that_is_killed_again_and_again_is_told_once(noisy: ThrowawayServ
             assert time.monotonic() < end
 
     (text,) = (text for text in told if "times in a row" in text)
-    assert "A KILL does so, and whatever on the way ends connections that are idle" in text
+    assert "Check for a KILL, and for a proxy or firewall that closes idle connections" in text
     assert "server id" not in text
 
 

@@ -52,7 +52,7 @@ def test_start_on_replica_without_log_updates_raises(pairing: Pairing) -> None:
     with replicating(pairing, off(pairing.line)) as (_, second):
         reader = user_of(second)
 
-        refused = pytest.raises(canal.errors.ServerError, match="updates=OFF, so what it replicates is not in its log")
+        refused = pytest.raises(canal.errors.ServerError, match="updates=OFF, so replicated changes are not in the log")
         with refused as caught, Watch(second, r"shop\..*", source=reader):
             pass
         assert "ON in its configuration" in caught.value.remedy
@@ -63,7 +63,7 @@ def test_start_on_replica_without_log_updates_raises(pairing: Pairing) -> None:
 
         second.stop_replication()
         with Watch(second, r"shop\..*", source=reader) as watch:
-            assert any("its replication is stopped now" in alarm for alarm in watch.alarms)
+            assert any("replication is stopped now" in alarm for alarm in watch.alarms)
         assert levels(reader)[name][0] == "warning"
 
         second.restart(*(option.replace("updates=OFF", "updates=ON") for option in second.options))  # as the remedy says
@@ -81,7 +81,7 @@ def test_switch_to_standby_without_log_updates_is_refused(pairing: Pairing) -> N
         assert not watch.instance.switch()
         first.query("INSERT INTO shop.t VALUES (2)")
         assert [one.after["id"] for entry in watch.read() for one in entry.rows if one.after] == [1, 2]
-        assert any("no switch" in alarm and "what it replicates is not in its log" in alarm for alarm in watch.alarms)
+        assert any("no switch" in alarm and "replicated changes are not in the log" in alarm for alarm in watch.alarms)
 
 
 @pytest.mark.every_line

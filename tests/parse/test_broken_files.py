@@ -258,7 +258,7 @@ def test_a_log_that_is_begun_anew_while_it_is_read_to_its_end(tmp_path: Path, se
             return
         log.remove(1, 2)
         Log(tmp_path, setup, "")
-        with pytest.raises(PositionLostError, match="binlog.000001 is another file now") as caught:
+        with pytest.raises(PositionLostError, match="binlog.000001 was replaced") as caught:
             connection.read(1.0)
     assert caught.value.reason is LostReason.DIVERGED
 
@@ -276,7 +276,7 @@ def test_an_offset_at_which_no_event_begins(tmp_path: Path, setup: str) -> None:
             if offset in begins:
                 assert connection.read(1.0)
             elif any(data[offset + 13 : offset + 17]):
-                with pytest.raises(PositionLostError, match=f"no event begins in .* at offset {offset}") as caught:
+                with pytest.raises(PositionLostError, match=f"no event begins at offset {offset} of ") as caught:
                     connection.read(1.0)
                 assert caught.value.reason is LostReason.BEYOND
             else:  # MariaDB may leave out where an event ends

@@ -198,7 +198,7 @@ def test_the_old_password_that_mysql_5_1_asks_for_is_refused_for_good() -> None:
 def test_a_server_that_asks_for_ever_is_refused_for_good() -> None:
     """MariaDB asks for one plugin of an account after the other."""
     questions = [b"\xfemysql_native_password\0" + b"salt" * 5 + b"\0"] * 20
-    with asking(*questions) as (source, received), pytest.raises(AuthenticationError, match="one authentication plugin after"):
+    with asking(*questions) as (source, received), pytest.raises(AuthenticationError, match="authentication plugins"):
         source.connect()
 
     assert len(received) < 12
@@ -207,7 +207,7 @@ def test_a_server_that_asks_for_ever_is_refused_for_good() -> None:
 def test_a_public_key_that_was_damaged_on_the_way_is_a_lost_connection() -> None:
     questions = b"\xfesha256_password\0" + b"salt" * 5 + b"\0", b"\1no key"
     trusting = asking(*questions, get_server_public_key=True)
-    with trusting as (source, received), pytest.raises(ConnectionLostError, match="makes no sense"):
+    with trusting as (source, received), pytest.raises(ConnectionLostError, match="cannot parse the answer"):
         source.connect()
 
     assert b"geheim" not in b"".join(received)

@@ -85,7 +85,7 @@ def test_a_closed_socket_is_a_lost_connection() -> None:
         server.sendall(packet(1, b"\0" + event(4))[:10])
         server.close()
 
-        with pytest.raises(ConnectionLostError, match="closed without a word"):
+        with pytest.raises(ConnectionLostError, match="closed without a message"):
             stream.read(1.0)
 
 
@@ -164,7 +164,7 @@ def test_a_key_update_and_a_farewell_under_tls(tls_server: tuple[subprocess.Pope
             assert stream.read(0.01) == []
         say(server, b"Q\n")
 
-        with pytest.raises(ConnectionLostError, match="closed without a word"):
+        with pytest.raises(ConnectionLostError, match="closed without a message"):
             stream.read(30.0)
 
 

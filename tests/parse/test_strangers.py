@@ -402,7 +402,7 @@ def test_a_login_that_works_until_the_servers_restart_is_a_warning(
 
 @pytest.mark.parametrize("given", ["/nowhere/key.pem", "-----BEGIN PUBLIC KEY-----\nno\n-----END PUBLIC KEY-----\n"])
 def test_a_pinned_key_that_is_none_is_an_error_of_the_configuration(given: str) -> None:
-    with pytest.raises(ConfigError, match="server_public_key cannot be used") as caught:
+    with pytest.raises(ConfigError, match="cannot use server_public_key") as caught:
         MySQLSource(port=1, server_public_key=given).connect()
     assert "public_key.pem" in caught.value.remedy
 
@@ -575,7 +575,7 @@ def test_a_second_result_of_a_query_is_not_read(papers: Papers, is_streamed: boo
             one.say(payload)
 
     with stood_in_for(papers, logged_in(answer)) as (source, _), closing(source.log_in(_pymysql.Opening())) as connection:
-        with pytest.raises(pymysql.err.OperationalError, match="more than one result came"), _pymysql.understood():
+        with pytest.raises(pymysql.err.OperationalError, match="more than one result"), _pymysql.understood():
             if is_streamed:
                 list(_pymysql.stream(connection, "SELECT 1", 10, 10))
             else:
@@ -637,7 +637,7 @@ def test_who_goes_on_to_ask_gets_no_answer(papers: Papers, plugin: str, more: by
         heard.append(one.hear())
 
     options = {"ssl_mode": "VERIFY_CA", "ssl_ca": papers.path, "allow_cleartext": True, "get_server_public_key": True}
-    with stood_in_for(papers, act, **options) as (source, _), pytest.raises(AuthenticationError, match="asks for more than"):
+    with stood_in_for(papers, act, **options) as (source, _), pytest.raises(AuthenticationError, match="requests more data than"):
         source.connect()
 
     assert heard == []
@@ -760,7 +760,7 @@ def want_file_for_an_answer(one: Stranger) -> None:
 def test_no_file_of_ours_is_given_to_who_asks_for_one(papers: Papers, act: Callable[[Stranger], None]) -> None:
     with stood_in_for(papers, act) as (source, _), pytest.raises(ServerError, match="LOCAL INFILE") as caught:
         source.connect()
-    assert "find out what answers there" in caught.value.remedy
+    assert "Find out which program answers there" in caught.value.remedy
 
 
 def query_again(connection: Any) -> None:
@@ -842,8 +842,8 @@ def ask_for_old_password(one: Stranger) -> None:
 REMEDIES: Final[list[tuple[str, Callable[[Stranger], None], str]]] = [
     ("no server", greet_as_ssh, "Check host and port"),
     ("answer too large", flood_with_packets, "Check host and port"),
-    ("file wanted", want_file_for_a_login, "find out what answers there"),
-    ("TLS", break_tls, "Check the TLS set-up of the server and of what is between it and us"),
+    ("file wanted", want_file_for_a_login, "Find out which program answers there"),
+    ("TLS", break_tls, "Check the TLS configuration of the server and of proxies in between"),
     ("plugin not supported", ask_for_unknown_plugin, "give the account mysql_native_password"),
     ("old password, by its packet", ask_for_old_password, "SET PASSWORD FOR 'root'@'%'"),
 ]

@@ -1,1 +1,1 @@
-"""Where the log comes from: a server, or files."""
+"""Sources of a binary log: a server, or binlog files."""

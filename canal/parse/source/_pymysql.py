@@ -1,10 +1,10 @@
-"""The one place that uses PyMySQL's private parts: log in, run a command, take over the socket.
+"""The only module that uses private parts of PyMySQL: log in, run a command, take over the socket.
 
-Sends nothing of its own but answers to a login, and no password that whoever answers could read, unless that one is proved or
-trusted (docs/security.md). Names checked against PyMySQL 1.1.1 to 1.2.4: ``_sock``, ``_rfile``, ``_execute_command``,
+Sends only answers to a login. Never sends a password that an unauthenticated server could read, unless an option allows it
+(docs/security.md). Private names checked against PyMySQL 1.1.1 to 1.2.4: ``_sock``, ``_rfile``, ``_execute_command``,
 ``_read_packet``, ``_read_ok_packet``, ``_read_query_result``, ``_read_bytes``, ``_write_bytes``, ``_write_timeout``,
-``_force_close``, ``_get_server_information``, ``_process_auth``, ``_auth_plugin_name``, ``_secure``, ``_closed``; of ``_auth``
-``scramble_caching_sha2`` and ``sha2_rsa_encrypt``; of a cursor ``_result`` with ``unbuffered_active``.
+``_force_close``, ``_get_server_information``, ``_process_auth``, ``_auth_plugin_name``, ``_secure``, ``_closed``; in ``_auth``
+``scramble_caching_sha2`` and ``sha2_rsa_encrypt``; in a cursor ``_result`` with ``unbuffered_active``.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from pymysql import _auth
 from pymysql.constants import CLIENT
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
-#: Errors that PyMySQL raises for what a server or a network does.
+#: Base class of the errors that PyMySQL raises for server and network faults.
 DriverError = pymysql.err.MySQLError
 
 
 @contextlib.contextmanager
 def understood() -> Iterator[None]:
-    """Turn what PyMySQL raises for an answer that was damaged on the way into its error for a lost connection."""
+    """Convert the errors that PyMySQL raises for a corrupt answer to a lost connection error."""
     try:
         yield
     except pymysql.err.InternalError as error:
         if isinstance(error.args[0] if error.args else None, int):
-            raise  # the server's own
-        raise pymysql.err.OperationalError(2013, f"the answer makes no sense: {error}") from error
+            raise  # an error of the server
+        raise pymysql.err.OperationalError(2013, f"cannot parse the answer: {error}") from error
     except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, struct.error) as error:
-        raise pymysql.err.OperationalError(2013, f"the answer makes no sense: {error!r}") from error
+        raise pymysql.err.OperationalError(2013, f"cannot parse the answer: {error!r}") from error
 
 
-#: What has a socket: in a fork it is closed at once, so that nothing there can reach the parent's connections.
+#: Objects with a socket. A forked child closes these sockets at once, so that it cannot use the parent's connections.
 _holders: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -53,14 +53,14 @@ def _after_fork() -> None:
     for holder in list(_holders):
         sock = holder if isinstance(holder, socket.socket) else holder._sock
         if sock is not None and sock.fileno() != -1:
-            os.close(sock.detach())  # the fork's descriptor only, without a word to the server
+            os.close(sock.detach())  # close only the child's descriptor; send nothing to the server
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 class Opening:
-    """The socket of a login that runs, for another thread to end it."""
+    """The socket of a running login, so that another thread can end the login."""
 
     def __init__(self) -> None:
         _holders.add(self)
@@ -69,16 +69,16 @@ class Opening:
         self._closed = False
 
     def watch(self, sock: socket.socket) -> None:
-        """From now on ``close`` ends this one. Raises OSError when it was called already."""
+        """Make ``close`` end this socket from now on. Raises OSError if ``close`` was called already."""
         with self._lock:
             if self._closed:
                 raise OSError("the connection was closed")
-            # A descriptor of its own: TLS takes the other out of its object, and PyMySQL closes it.
+            # Duplicate the descriptor: TLS detaches the original from the socket object, and PyMySQL closes it.
             self._release()
             self._sock = sock.dup()
 
     def close(self) -> None:
-        """End the login: whatever its thread waits in fails at once."""
+        """End the login: the waiting thread fails at once."""
         with self._lock:
             self._closed = True
             if self._sock is not None:
@@ -91,7 +91,7 @@ class Opening:
         return self._closed
 
     def done(self) -> None:
-        """The login is over."""
+        """Release the socket: the login is over."""
         with self._lock:
             self._release()
 
@@ -102,7 +102,7 @@ class Opening:
 
 
 def _reach(host: str, port: int, unix_socket: str | None, timeout: float, opening: Opening) -> socket.socket:
-    """A connected socket, of the first address that answers."""
+    """Return a socket connected to the first address that answers."""
     if unix_socket:
         addresses: list[Any] = [(socket.AF_UNIX, socket.SOCK_STREAM, 0, "", unix_socket)]
     else:
@@ -111,7 +111,7 @@ def _reach(host: str, port: int, unix_socket: str | None, timeout: float, openin
     for family, kind, protocol, _, address in addresses:
         try:
             sock = socket.socket(family, kind, protocol)
-        except OSError as error:  # a family that this machine does not have
+        except OSError as error:  # this machine lacks the address family
             failure = error
             continue
         try:
@@ -129,49 +129,49 @@ def _reach(host: str, port: int, unix_socket: str | None, timeout: float, openin
 
 
 def _check_greeting(sock: socket.socket) -> None:
-    """Raise ``DriverError`` if no server greets; nothing is taken from the socket."""
+    """Raise ``DriverError`` if the peer does not greet as a MySQL server. Peeks: the data stays in the socket."""
     try:
         head = sock.recv(_GREETING, socket.MSG_PEEK)
     except TimeoutError as error:
         raise pymysql.err.OperationalError(
-            _NO_SERVER, f"nothing was sent for {sock.gettimeout():g} s, and a MySQL server greets first"
+            _NO_SERVER, f"no data came for {sock.gettimeout():g} s, but a MySQL server sends a greeting first"
         ) from error
     is_one = len(head) < _GREETING or head[_GREETING - 2] == 0 and head[-1] in _PROTOCOLS
     if not is_one:
-        raise pymysql.err.OperationalError(_NO_SERVER, f"what answers is no MySQL server: it begins with {head!r}")
+        raise pymysql.err.OperationalError(_NO_SERVER, f"the peer is not a MySQL server: the data begins with {head!r}")
 
 
-#: MariaDB goes through the plugins of an account that has several.
 _UNKNOWN_CHARSET = 1115
+#: MariaDB tries all plugins of an account that has several.
 _MAX_PLUGINS: Final = 8
-#: Bytes that OAEP with SHA-1 takes of an RSA key, and the NUL at the end of a password.
+#: Bytes of an RSA key that OAEP with SHA-1 uses, and the NUL after a password.
 _OAEP_AND_NUL: Final = 42 + 1
-#: Bytes of a salt, behind which comes a NUL.
+#: Bytes of a salt without the NUL terminator.
 _SALT: Final = 20
-#: The server's word for a password that it has in its cache.
+#: The server's reply if the password is in the cache.
 _KNOWN: Final = b"\3"
-#: Bytes of all that a server says in a login, its greeting and keys: far less than that.
+#: Maximum bytes that a server may send in a login. A greeting and keys are far smaller.
 _LOGIN_BYTES: Final = 1 << 20
-#: Memory that the answer to one query takes at most, and one row of those that are read as they arrive.
+#: Maximum memory for the answer to one query, and for one row of a streamed result.
 _ANSWER_BYTES: Final = 256 << 20
 _ROW_BYTES: Final = (2 << 30) + (1 << 20)
-#: Memory that a column, a row and a value take in Python beside their bytes.
+#: Memory in Python of a column, a row and a value, in addition to their bytes.
 _COLUMN, _ROW, _VALUE = 2048, 128, 64
 _TOO_LARGE: Final = 2020
 _WANTS_FILE: Final = 2068
 _NO_PLUGIN: Final = 2061
 _NO_SERVER: Final = 2012
-#: Bytes of a greeting up to the version of its protocol, which follows the packet's number, 0. An error stands for a version too.
+#: Bytes of a greeting up to the protocol version, after the packet number 0. An error packet (255) is also a valid start.
 _GREETING: Final = 5
 _PROTOCOLS: Final = (9, 10, 255)
 
 
 @attrs.frozen(kw_only=True)
 class Trust:
-    """What whoever answers may be given of a password: nothing that can be read, unless one of these says so.
+    """The cases in which an account's password may be sent. Without any, no server can read the password.
 
-    ``proved``: the connection, once it is open, proves who answers. ``server_key``: what the server sends as its key is believed.
-    ``public_key``: its RSA key in PEM. ``cleartext``: plugins that want the password itself get it from who is proved.
+    ``proved``: the connection authenticates the server once it is open. ``server_key``: trust the RSA key that the server sends.
+    ``public_key``: the server's RSA key in PEM. ``cleartext``: plugins may request the password itself from us if ``proved``.
     """
 
     proved: bool = False
@@ -181,7 +181,7 @@ class Trust:
 
 
 class TlsSocket(ssl.SSLSocket):
-    """A socket that is closed if its connection was reset before the handshake. Python's own stays open, or has no TLS."""
+    """A socket that closes itself if the peer reset it before the handshake. Python's stays open, or has no TLS."""
 
     def getpeername(self) -> Any:
         try:
@@ -191,18 +191,18 @@ class TlsSocket(ssl.SSLSocket):
             raise ConnectionResetError(errno.ECONNRESET, "the connection was reset before the TLS handshake") from error
 
 
-_Driver: Any = pymysql.connections.Connection  # its stubs do not know what is private
+_Driver: Any = pymysql.connections.Connection  # the stubs lack private members
 
 
 class _Connection(_Driver):  # type: ignore[misc]
-    """PyMySQL's, with what some servers need of a login, and a number for each reason why it cannot be."""
+    """PyMySQL's connection with fixes for logins to some servers, and an error number for each login failure."""
 
     ssl: bool
     _auth_plugin_name: str
     tls_required = False
     trust = Trust()
     _unix = False
-    #: Whether the server let us in by a password that it remembers, and would be refused it once it does not.
+    #: Whether the server accepted the login from its password cache. Once the cache is empty, the login will be refused.
     is_remembered = False
     _limit = _left = _LOGIN_BYTES
     _columns = 0
@@ -214,9 +214,9 @@ class _Connection(_Driver):  # type: ignore[misc]
             if self.tls_required:  # PyMySQL before 1.2 would log in without TLS
                 raise pymysql.err.OperationalError(2026, "the server does not offer TLS")
             self.ssl = False
-            self.client_flag &= ~CLIENT.SSL  # MySQL from 5.6 on takes it for a "Bad handshake"
+            self.client_flag &= ~CLIENT.SSL  # MySQL from 5.6 on would answer "Bad handshake"
         if self._auth_plugin_name in ("caching_sha2_password", "sha256_password"):
-            self._auth_plugin_name = "none"  # the server asks for the account's then, and _process_auth answers
+            self._auth_plugin_name = "none"  # the server then requests the account's plugin, which _process_auth answers
 
     def set_character_set(self, charset: str, collation: str | None = None) -> None:
         try:
@@ -231,19 +231,19 @@ class _Connection(_Driver):  # type: ignore[misc]
             auth_packet = self._answer(plugin_name, auth_packet)
             if auth_packet.is_ok_packet():
                 return auth_packet
-            if not auth_packet.is_auth_switch_request():  # PyMySQL would go on, and send the password
+            if not auth_packet.is_auth_switch_request():  # PyMySQL would continue and send the password
                 asked = plugin_name.decode("ascii", "replace")
-                raise pymysql.err.OperationalError(_NO_PLUGIN, f"the server asks for more than {asked} gives")
+                raise pymysql.err.OperationalError(_NO_PLUGIN, f"the server requests more data than {asked} sends")
             auth_packet.read_uint8()
             plugin_name = auth_packet.read_string()
-        raise pymysql.err.OperationalError(_NO_PLUGIN, "the server asks for one authentication plugin after the other")
+        raise pymysql.err.OperationalError(_NO_PLUGIN, f"the server requested more than {_MAX_PLUGINS} authentication plugins")
 
     def _answer(self, plugin: bytes, question: Any) -> Any:
         if plugin == b"mysql_old_password":
             raise pymysql.err.OperationalError(2049, "the account has a password in the old format, which is not supported")
         if plugin in (b"mysql_clear_password", b"dialog") and not (self.trust.cleartext and self.trust.proved):
             why = "nothing proves who answers" if self.trust.cleartext else "allow_cleartext is not set"
-            raise pymysql.err.OperationalError(_NO_PLUGIN, f"the server asks for the password in clear text, and {why}")
+            raise pymysql.err.OperationalError(_NO_PLUGIN, f"the server requests the password in clear text, and {why}")
         if plugin == b"caching_sha2_password":
             return self._caching_sha2(question.read_all())
         if plugin == b"sha256_password":
@@ -251,7 +251,7 @@ class _Connection(_Driver):  # type: ignore[misc]
         return super()._process_auth(plugin, question)
 
     def _caching_sha2(self, salt: bytes) -> Any:
-        """Unlike PyMySQL's before 1.2.4 it gives back the server's last word."""
+        """Run the plugin and return the server's last packet, which PyMySQL before 1.2.4 does not."""
         answer = self._ask(_auth.scramble_caching_sha2(self.password, salt[:_SALT]))
         if not answer.is_extra_auth_data():
             return answer
@@ -263,31 +263,31 @@ class _Connection(_Driver):  # type: ignore[misc]
         return self._encrypted(b"\2", salt)
 
     def _sha256(self, salt: bytes) -> Any:
-        """Unlike PyMySQL's it is right for a Unix socket, and for MySQL 5.6 without a password."""
+        """Run the plugin. PyMySQL's version fails for a Unix socket, and on MySQL 5.6 without a password."""
         if not self.password or is_encrypted(self):
             return self._ask(self.password + b"\0")
         return self._encrypted(b"\1", salt)
 
     def _is_trusted(self) -> bool:
-        """Whether who answers may learn the password; over a plain connection, by a key that it sends."""
+        """Return whether the server may learn the password; over a plain connection, by a key that it sends."""
         trust = self.trust
         return trust.proved or trust.server_key or bool(trust.public_key) or is_encrypted(self)
 
     def _encrypted(self, request: bytes, salt: bytes) -> Any:
-        """Send the password under the server's RSA key."""
+        """Send the password encrypted with the server's RSA key."""
         if not self._is_trusted():
             raise pymysql.err.OperationalError(
-                _NO_PLUGIN, "the server asks for the password without TLS, by a key that it sends: nothing proves who answers"
+                _NO_PLUGIN, "the server requests the password without TLS, by a key that it sends: nothing proves who answers"
             )
         key = self.trust.public_key or self._fetch_key(request)
         try:
             secret = _auth.sha2_rsa_encrypt(self.password, salt, key)
         except ValueError as error:
             room = _room(key)
-            if len(self.password) <= room:  # it is the key that makes no sense
+            if len(self.password) <= room:  # the key is invalid
                 raise
             raise pymysql.err.OperationalError(
-                _NO_PLUGIN, f"the password needs TLS, as it is longer than the {room} bytes that the server's RSA key encrypts"
+                _NO_PLUGIN, f"the password needs TLS: the server's RSA key can encrypt only {room} bytes"
             ) from error
         return self._ask(secret)
 
@@ -297,13 +297,13 @@ class _Connection(_Driver):  # type: ignore[misc]
         except pymysql.err.OperationalError as error:
             if error.args[0] != 1045:
                 raise
-            # Nothing of the password was sent yet.
-            raise pymysql.err.OperationalError(_NO_PLUGIN, "the server has no RSA key, so that the password needs TLS") from error
+            # No part of the password was sent yet.
+            raise pymysql.err.OperationalError(_NO_PLUGIN, "the password needs TLS: the server has no RSA key") from error
 
-    # -- what comes is counted before it is taken ----------------------------------------------------------------------
+    # -- limit the size of answers before they are received --------------------------------------------------------------
 
     def budget(self, limit: int) -> None:
-        """From now on each answer takes ``limit`` bytes of memory at most."""
+        """Limit the memory of each following answer to ``limit`` bytes."""
         self._limit = self._left = limit
 
     def _execute_command(self, code: int, sql: Any) -> None:
@@ -317,13 +317,13 @@ class _Connection(_Driver):  # type: ignore[misc]
         return affected
 
     def refuse_more(self, result: Any) -> None:
-        """Of a query whose result has come: PyMySQL would read any number of others."""
+        """Raise ValueError if the query has a further result. PyMySQL would read any number of them."""
         if result is not None and result.has_next:
             self._force_close()
-            raise ValueError("more than one result came")
+            raise ValueError("the server sent more than one result")
 
     def _read_bytes(self, size: int) -> bytes:
-        self._spend(2 * size)  # of the packet, and of what is made of it
+        self._spend(2 * size)  # the packet, and the values decoded from it
         return super()._read_bytes(size)  # type: ignore[no-any-return]
 
     def _read_packet(self, packet_type: Any = MysqlPacket) -> Any:
@@ -334,7 +334,7 @@ class _Connection(_Driver):  # type: ignore[misc]
         packet = super()._read_packet(packet_type)
         if begins and packet.is_load_local_packet():
             self._force_close()
-            raise pymysql.err.OperationalError(_WANTS_FILE, "the server answered that it wants a file of ours (LOCAL INFILE)")
+            raise pymysql.err.OperationalError(_WANTS_FILE, "the server requested a file of ours (LOCAL INFILE)")
         return packet
 
     def _spend(self, size: int) -> None:
@@ -342,7 +342,7 @@ class _Connection(_Driver):  # type: ignore[misc]
         if self._left < 0:
             self._force_close()
             raise pymysql.err.OperationalError(
-                _TOO_LARGE, f"the server's answer takes more than {self._limit >> 20} MiB of memory"
+                _TOO_LARGE, f"the server's answer needs more than {self._limit >> 20} MiB of memory"
             )
 
     def _write_bytes(self, data: bytes) -> None:
@@ -351,7 +351,7 @@ class _Connection(_Driver):  # type: ignore[misc]
             self._sock.sendall(data)
         except OSError as error:
             if is_encrypted(self) and not isinstance(error, TimeoutError):
-                self._read_bytes(1)  # raises what TLS has said before it closed: that it refuses our certificate
+                self._read_bytes(1)  # raises the TLS alert, for example that the server refuses our certificate
             self._force_close()
             raise pymysql.err.OperationalError(2006, f"the server has gone away ({error!r})") from error
 
@@ -361,18 +361,18 @@ class _Connection(_Driver):  # type: ignore[misc]
 
 
 def _room(public_key: bytes) -> int:
-    """Bytes of a password that a key encrypts. Raises ValueError for what is no RSA key."""
+    """Return the bytes of a password that a key can encrypt. Raises ValueError if it is no RSA key."""
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     key = load_pem_public_key(public_key)
     if not isinstance(key, RSAPublicKey):
-        raise ValueError("it is no RSA key")
+        raise ValueError("not an RSA key")
     return key.key_size // 8 - _OAEP_AND_NUL
 
 
 def checked_key(public_key: bytes) -> bytes:
-    """An RSA key in PEM. Raises ValueError for anything else."""
+    """Return an RSA key in PEM unchanged. Raises ValueError for anything else."""
     _room(public_key)
     return public_key
 
@@ -391,16 +391,18 @@ def log_in(
     read_timeout: float,
     opening: Opening,
 ) -> Any:
-    """Open a connection, unless ``opening`` is closed meanwhile.
+    """Open a connection.
 
-    Raises ``DriverError``, or OSError from a TLS handshake of older versions.
+    Raises:
+        DriverError: the login failed, or ``opening`` was closed meanwhile.
+        OSError: a TLS handshake failed, in older versions of PyMySQL.
     """
     connection: Any = _Connection(
         host=host,
         port=port,
         unix_socket=unix_socket,
         user=user,
-        # PyMySQL would encode text as latin1; the server compares with what its client sent, UTF-8 nearly everywhere.
+        # PyMySQL would encode text as latin1. Clients send passwords in UTF-8 nearly everywhere.
         password=password.encode("utf-8"),
         charset="utf8mb4",
         autocommit=True,
@@ -438,22 +440,22 @@ def is_encrypted(connection: Any) -> bool:
 
 
 def command(connection: Any, code: int, payload: bytes) -> None:
-    """Send a command whose answer is not read."""
+    """Send a command without reading the answer."""
     with understood():
         connection._execute_command(code, payload)
 
 
 def command_ok(connection: Any, code: int, payload: bytes) -> None:
-    """Send a command and read its OK packet. Raises ``DriverError`` for an ERR packet."""
+    """Send a command and read the OK packet. Raises ``DriverError`` for an ERR packet."""
     with understood():
         connection._execute_command(code, payload)
         connection._read_ok_packet()
 
 
 def take_over(connection: Any) -> tuple[socket.socket, bytes]:
-    """The connection's socket, not blocking from now on, and the bytes that PyMySQL had read ahead of its own need.
+    """Return the connection's socket, now non-blocking, and the bytes that PyMySQL had read ahead.
 
-    The connection object is of no use afterwards.
+    The connection object is unusable afterwards.
     """
     sock, reader = connection._sock, connection._rfile
     sock.settimeout(0)
@@ -469,30 +471,30 @@ def take_over(connection: Any) -> tuple[socket.socket, bytes]:
 
 
 def abort(connection: Any) -> None:
-    """End a connection from another thread: its owner gets an error from whatever it waits in."""
+    """End a connection from another thread: the owner's current wait fails."""
     sock = connection._sock
     if sock is not None:
         with contextlib.suppress(OSError):
-            # Not SSLSocket.shutdown: that drops the TLS state first, and a reader would take ciphertext for packets.
+            # Not SSLSocket.shutdown: that drops the TLS state first, and a reader would parse ciphertext as packets.
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def close(connection: Any) -> None:
-    """Close without a word to the server; never waits and never fails."""
+    """Close without notifying the server. Never waits and never fails."""
     with contextlib.suppress(Exception):
         connection._force_close()
 
 
 def give_bytes(connection: Any) -> None:
-    """From now on every value of a row is the bytes of the answer, or None."""
+    """Return every value of a row as raw bytes, or None, from now on."""
     connection.use_unicode = False
     connection.decoders = {}
 
 
 def stream(connection: Any, sql: str, rows: int, size: int) -> Iterator[list[tuple[Any, ...]]]:
-    """The rows of a query as they arrive, at most ``rows`` at once, or as many as ``size`` bytes need.
+    """Yield the rows of a query as they arrive, in lists of at most ``rows`` rows and about ``size`` bytes.
 
-    An iteration that is not finished leaves the connection to be closed.
+    The caller must close the connection if it does not finish the iteration.
     """
     cursor = connection.cursor(pymysql.cursors.SSCursor)
     try:
@@ -500,7 +502,7 @@ def stream(connection: Any, sql: str, rows: int, size: int) -> Iterator[list[tup
             cursor.execute(sql)
         while taken := _some(connection, cursor, rows, size):
             yield taken
-    finally:  # or PyMySQL would read what is left, some time, from a connection that is closed
+    finally:  # otherwise PyMySQL would read the remaining rows later, from a closed connection
         if cursor._result is not None:
             cursor._result.unbuffered_active = False
         cursor.connection = None

@@ -1,4 +1,4 @@
-"""What is read of a server's logs by the side of the stream, over a further connection."""
+"""Reads parts of a server's log over a second connection while the first one streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from canal.position import Position
 
 
 class _SideConnection:
-    """A further login, as another replica: a server ends the dump that a replica has when the same one begins another."""
+    """A second login with another replica identity: a server ends a replica's dump if the same replica starts another one."""
 
     def __init__(self, source: ServerOptions, server_id: int) -> None:
         self._login = Login(source, server_id, str(uuid.uuid4()))
@@ -30,7 +30,7 @@ class _SideConnection:
         self._dump = Dump(source, server_id, self._login, logs, Proofs(source, self._login, logs, _nothing_read))
 
     def open_at(self, journal: str, offset: int) -> DumpStream:
-        """Log in, and stream the log from there to its present end."""
+        """Log in and stream the log from ``offset`` to the present end."""
         self._login.open()
         return self._dump.begin(Position(journal=journal, offset=offset), non_block=True)
 
@@ -41,12 +41,12 @@ class _SideConnection:
 
 
 def _nothing_read(journal: str) -> str | None:
-    """The incarnation of a log of which nothing was read before."""
+    """Return None: this connection has read no log before."""
     return None
 
 
 class Beside:
-    """Reads logs of the server of a login, one at a time, each over a connection of its own."""
+    """Reads logs of the server, one at a time, each over a new connection."""
 
     def __init__(self, source: ServerOptions, server_id: int, login: Login, logs: ServerLogs) -> None:
         self._source = source
@@ -56,8 +56,11 @@ class Beside:
         self._other: _SideConnection | None = None
 
     def incarnation(self, journal: str) -> str | None:
-        """What tells the log that the server has now from others of that name; "" where it has none, and None where the user
-        may have no connection more."""
+        """Return the incarnation of the server's log (``Position.incarnation``).
+
+        Returns:
+            "" if the server has no log of that name, None if the user may not open another connection.
+        """
         try:
             if journal not in self._logs.names():
                 return ""
@@ -67,7 +70,7 @@ class Beside:
         return "" if head is None else incarnation_of(head)
 
     def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
-        """The events of one log from ``offset`` on, its FORMAT_DESCRIPTION first, over a connection of their own."""
+        """Yield the events of one log from ``offset`` on, FORMAT_DESCRIPTION first."""
         if journal not in self._logs.names():
             raise self._logs.no_log(Position(journal=journal, offset=offset))
         begun = False
@@ -75,11 +78,11 @@ class Beside:
             if event[layout.TYPE] != ROTATE:
                 begun = True
                 yield event
-            elif begun:  # its own, or where it ends without one the server's, which goes on with the next log
+            elif begun:  # the log's last event, or the artificial ROTATE of a server that continues with the next log
                 return
 
     def events(self, journal: str, offset: int = layout.FIRST) -> Generator[bytes, None, None]:
-        """The events of a log from ``offset`` on and those of the logs after it, up to the end."""
+        """Yield the events from ``offset`` of a log to the end of the server's last log."""
         self._login.need(3)
         other = self._other = _SideConnection(self._source, self._server_id)
         try:
@@ -87,7 +90,7 @@ class Beside:
                 raise self._login.closed()
             stream = other.open_at(journal, offset)
             side = SideRead(journal, offset)
-            while not self._login.is_closed():  # also when it was closed before there was another one to close with it
+            while not self._login.is_closed():  # checked here too: close() may have run before self._other was set
                 events = stream.read(self._source.seek_timeout)
                 if not events:
                     return
@@ -97,7 +100,7 @@ class Beside:
         raise self._login.closed()
 
     def close(self) -> None:
-        """End what is read at present; whoever reads closes it."""
+        """End the current read. The reading thread closes the connection."""
         other = self._other
         if other is not None:
             other.close()

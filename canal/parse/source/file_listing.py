@@ -1,6 +1,6 @@
-"""Which files a binary log has: by its index, or by the numbers in their names.
+"""Lists the files of a binary log, from the index or from the numbers in file names.
 
-Never reads more of a file than the bytes that it begins with.
+Reads only the magic bytes of a file.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from canal.position import journal_key
 
 MAGIC = b"\xfebin"
 ENCRYPTED_MAGIC = b"\xfdbin"
-#: Of MariaDB's logs in InnoDB, whose files are of pages.
+#: First bytes of the files of MariaDB's log in InnoDB.
 INNODB_MAGIC, _INNODB_SUFFIX = b"\xfe\xfe\x0d\x01", ".ibb"
 _CRASH_SAFE = "_crash_safe"
-#: Seconds for which a file that is not there is looked for again, and between two looks.
+#: Seconds to wait for a missing file, and between two tries.
 PATIENCE, _PAUSE = 5.0, 0.02
 _T = TypeVar("_T")
 
 
 def no_such_file(path: object) -> ConfigError:
-    return ConfigError(f"there is no {path}", remedy="Give a binlog file, its index file or a directory of them.")
+    return ConfigError(f"there is no {path}", remedy="Give a binlog file, an index file or a directory.")
 
 
 def kept_in_innodb(path: Path) -> UnsupportedError:
     return UnsupportedError(
-        f"{path} is of a MariaDB that keeps its log in InnoDB (binlog_storage_engine), whose files are not read",
+        f"cannot read {path}: MariaDB wrote it with binlog_storage_engine, which keeps the log in InnoDB",
         remedy="Read the files of a server that was started without binlog_storage_engine, such as a replica.",
     )
 
 
 def patiently(find: Callable[[], _T], pause: Callable[[float], object] = time.sleep, patience: float | None = None) -> _T:
-    """Return what ``find`` returns; call it again for a moment while a file is not there.
+    """Return the result of ``find``; retry for ``patience`` seconds while a file is missing.
 
-    A server takes its index away to write it anew, and purges between our finding a file and opening it.
+    A server removes the index to rewrite it, and may purge a file after we listed it.
     """
     deadline = time.monotonic() + (PATIENCE if patience is None else patience)
     while True:
@@ -61,7 +61,7 @@ def patiently(find: Callable[[], _T], pause: Callable[[float], object] = time.sl
 
 
 def in_directory(path: Path) -> Callable[[], list[Path]]:
-    names = {entry.name.removesuffix(_CRASH_SAFE) for entry in os.scandir(path)}  # MySQL writes an index anew beside it
+    names = {entry.name.removesuffix(_CRASH_SAFE) for entry in os.scandir(path)}  # MySQL writes the new index to that name
     in_use = [path / name for name in sorted(names) if name.endswith(".index") and from_index(path / name)]
     pages = sorted(name for name in names if name.endswith(_INNODB_SUFFIX))
     if pages and not in_use:
@@ -69,16 +69,16 @@ def in_directory(path: Path) -> Callable[[], list[Path]]:
     if len(in_use) > 1:
         raise ConfigError(
             f"{path} has {len(in_use)} index files: {', '.join(index.name for index in in_use)}",
-            remedy="Give the path of the index file that is meant.",
+            remedy="Give the path of the right index file.",
         )
     return partial(from_index, in_use[0]) if in_use else partial(numbered, path, _base_in(path))
 
 
 def from_index(index: Path) -> list[Path]:
-    """The files that an index lists, from the first one on that is there: purging begins at the oldest.
+    """Return the files that an index lists, starting with the first that exists: a purge removes the oldest.
 
-    Written on any machine: only names count. MariaDB writes it anew in place: it may be cut off while it is read, and for a
-    moment the last lines are there twice, of which the last ones count.
+    Use only the names: the index may come from another machine. MariaDB rewrites it in place. While it does, the index may
+    be cut off, or hold the last lines twice; then the later lines are valid.
     """
     text = None
     while text != (again := index.read_text("utf-8", "surrogateescape")):
@@ -90,13 +90,13 @@ def from_index(index: Path) -> list[Path]:
 
 
 def numbered(directory: Path, base: str, first: int = 0) -> list[Path]:
-    """Files of a base name by number, which has no fixed width: 1000000 comes after 999999."""
+    """Return the files of a base name, sorted by number: 1000000 comes after 999999."""
     keys = ((journal_key(entry.name), entry) for entry in os.scandir(directory) if entry.is_file())
     return [Path(entry) for key, entry in sorted(keys, key=itemgetter(0)) if key[0] == base and key[1] >= first]
 
 
 def _base_in(directory: Path) -> str:
-    """The base name of the one series of binlog files in a directory; other numbered files are no binlogs by their magic."""
+    """Return the base name of the only series of binlog files. Other numbered files are told apart by their magic bytes."""
     numbered: dict[str, list[os.DirEntry[str]]] = {}
     for entry in os.scandir(directory):
         base, number = journal_key(entry.name)
@@ -108,7 +108,7 @@ def _base_in(directory: Path) -> str:
     if len(bases) > 1:
         raise ConfigError(
             f"{directory} has the files of {len(bases)} logs: {', '.join(f'{base}.*' for base in bases)}",
-            remedy="Put each log into a directory of its own, or give an index file that lists the files of one.",
+            remedy="Put each log into a separate directory, or give an index file.",
         )
     return bases[0] if bases else ""
 

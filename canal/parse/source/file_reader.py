@@ -1,6 +1,6 @@
-"""The events of one binlog file, from an offset on.
+"""Reads the events of a binlog file from an offset.
 
-Never looks inside an event further than its header, except the FORMAT_DESCRIPTION.
+Parses only the headers of events, and the FORMAT_DESCRIPTION.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from canal.position import Position
 
 log = logging.getLogger("canal.parse")
 
-#: Bytes that are read at once of a file of which the first event is wanted, and then its middle.
+#: Bytes to read first when a read starts in the middle of a file: enough for the FORMAT_DESCRIPTION.
 _HEAD_BYTES = 4096
 
 
 def open_first(journals: list[Path], start: int) -> JournalReader:
-    """The first of the files; an error names where the log goes on where it is not there."""
+    """Open the first of the files. The error for a missing file names the next file that exists."""
     try:
         reader = JournalReader(journals[0], start)
         reader.has_successor = len(journals) > 1
@@ -44,7 +44,7 @@ def open_first(journals: list[Path], start: int) -> JournalReader:
     except FileNotFoundError as error:
         behind = next((Position(journal=path.name, offset=layout.FIRST) for path in journals if path.exists()), None)
         raise PositionLostError(
-            f"there is no {journals[0]}, which belongs to the log",
+            f"{journals[0]} is missing, and the log has later files",
             reason=LostReason.GAP,
             behind=behind,
             remedy="Restore the file.",
@@ -52,7 +52,7 @@ def open_first(journals: list[Path], start: int) -> JournalReader:
 
 
 class _SameFile(io.RawIOBase):
-    """An open file with a position of its own. A descriptor that is duplicated shares the position."""
+    """An open file with an independent read position. A duplicated descriptor would share the position."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = os.dup(descriptor)
@@ -83,16 +83,16 @@ class _SameFile(io.RawIOBase):
 
 
 class JournalReader:
-    """Reads one file from an offset: first its FORMAT_DESCRIPTION, then whole events from there on."""
+    """Reads a file from an offset: the FORMAT_DESCRIPTION first, then whole events."""
 
     def __init__(self, path: Path, start: int = layout.FIRST, file: io.RawIOBase | None = None) -> None:
         self.path = path
         self.start = start
-        self._is_start_proved = False  # an event begins there
+        self._is_start_proved = False  # whether an event is known to begin at the start offset
         self.is_fresh = True
-        #: Whether there is a next file, as the listing says, or the ROTATE at the end.
+        #: Whether the log has a next file, as the listing or the ROTATE at the end shows.
         self.has_successor = False
-        #: Whether there is a FORMAT_DESCRIPTION among the events that were read last.
+        #: Whether the last events that were read include a FORMAT_DESCRIPTION.
         self.brings_format = False
         self._file = file or open(path, "rb", buffering=0)
         self._framer: FileFramer | None = None
@@ -105,7 +105,7 @@ class JournalReader:
         return JournalReader(self.path, max(start, layout.FIRST), _SameFile(self._file.fileno()))
 
     def read(self) -> Sequence[bytes]:
-        """The next whole events; [] when there is no more at the moment."""
+        """Return the next whole events; [] if there are no more at the moment."""
         try:
             return self._read()
         except OSError as error:
@@ -131,7 +131,7 @@ class JournalReader:
                 return events if self._has_format else self._first(list(events))
 
     def _begun(self) -> FileFramer | None:
-        """The framer, behind the file's magic bytes; None while the file has none yet."""
+        """Return the framer, positioned after the magic bytes; None while the file has none."""
         if self._framer is not None:
             return self._framer
         self._file.seek(0)
@@ -142,7 +142,9 @@ class JournalReader:
             raise kept_in_innodb(self.path)
         if magic != MAGIC[: len(magic)]:
             raise UnsupportedError(
-                f"{self.path} is not a binlog file", position=f"{self.path.name}:0", remedy="Such a file begins with fe 62 69 6e."
+                f"{self.path} is not a binlog file",
+                position=f"{self.path.name}:0",
+                remedy="A binlog file begins with fe 62 69 6e.",
             )
         if len(magic) < len(MAGIC):
             return None
@@ -150,11 +152,11 @@ class JournalReader:
         return self._framer
 
     def _check_start(self) -> None:
-        """Does an event begin at the offset at which reading began? Of those behind it the decoder sees whether they fit."""
+        """Check that an event begins at the start offset. The decoder checks the events after it."""
         header = os.pread(self._file.fileno(), layout.HEADER, self.start)
         size, says = _lengths(header)
         end = self.start + size
-        # MariaDB from 11.4 on does not say inside a transaction where an event ends; such a start is one that was read.
+        # MariaDB from 11.4 on writes no end offset inside a transaction. Such a start was read from this log before.
         fits = says == end & 0xFFFFFFFF if says else end <= self.size
         if len(header) == layout.HEADER and not (fits and size >= layout.HEADER):
             raise self._no_start()
@@ -164,7 +166,7 @@ class JournalReader:
             self._is_start_proved = True
 
     def _is_boundary(self) -> bool:
-        """Whether the event before the start ends there, by the lengths of all of them."""
+        """Return whether the event before the start ends there, by adding up the lengths of all events."""
         at, size = layout.FIRST, layout.HEADER
         while at < self.start and size >= layout.HEADER:
             size = _lengths(os.pread(self._file.fileno(), layout.HEADER, at))[0]
@@ -173,23 +175,23 @@ class JournalReader:
 
     def _no_start(self) -> PositionLostError:
         return PositionLostError(
-            f"no event begins in {self.path} at offset {self.start}",
+            f"no event begins at offset {self.start} of {self.path}",
             reason=LostReason.BEYOND,
             position=f"{self.path.name}:{self.start}",
-            remedy="The file is not the same, is damaged there, or is still being copied.",
+            remedy="Check the file: it was replaced, is damaged there, or is still being copied.",
         )
 
     def _check_rest(self, framer: FileFramer) -> None:
-        """Is the event that is not whole at the end of the file one that is still being written, or is its length damaged?"""
+        """Check whether the incomplete event at the end is still being written or has a damaged length."""
         header = os.pread(self._file.fileno(), layout.HEADER, framer.offset)
         size, says = _lengths(header)
         is_wrong = says and says != framer.offset + size & 0xFFFFFFFF
         if len(header) == layout.HEADER and is_wrong and not header[layout.FLAGS] & ARTIFICIAL_F:
             raise self._placed(
                 DecodeError(
-                    f"an event of {size} bytes says that it ends at {says}",
+                    f"an event of {size} bytes has the end offset {says}",
                     event_type=header[layout.TYPE],
-                    remedy="The file is damaged there.",
+                    remedy="Restore the file: it is damaged there.",
                 ),
                 framer.offset,
             )
@@ -199,23 +201,23 @@ class JournalReader:
             f"{self.path} is encrypted",
             event_type=START_ENCRYPTION,
             position=f"{self.path.name}:0",
-            remedy="Read from the server, which decrypts what it sends.",
+            remedy="Read from the server, which decrypts the events that it sends.",
         )
 
     def _first(self, events: list[bytes]) -> list[bytes]:
-        """Check the head of the file, and go on at ``start`` where that is further behind."""
+        """Check the head of the file. Continue at ``start`` if that is further on."""
         head = events[0]
         kind = head[layout.TYPE]
         if kind != FORMAT_DESCRIPTION:
             raise UnsupportedError(
-                f"{self.path} does not begin with a FORMAT_DESCRIPTION event but with type {kind}",
+                f"{self.path} begins with an event of type {kind} instead of a FORMAT_DESCRIPTION",
                 event_type=kind,
                 position=f"{self.path.name}:{layout.FIRST}",
-                remedy="MySQL before 5.0 wrote it; it holds no rows." if kind == START_EVENT_V3 else "The file's head is lost.",
+                remedy="MySQL before 5.0 wrote it; it holds no rows." if kind == START_EVENT_V3 else "Restore the file's head.",
             )
         try:
             form = parse_format(head)
-            check_format(head, form)  # a reading from the middle begins with a new checksum
+            check_format(head, form)  # a start in the middle sends the head with a new checksum
         except DecodeError as error:
             raise self._placed(error, layout.FIRST) from error
         if any(event[layout.TYPE] == START_ENCRYPTION for event in events[1:3]):
@@ -240,29 +242,30 @@ class JournalReader:
 
     @property
     def size(self) -> int:
-        """Bytes of the open file, whatever has its name now."""
+        """Size of the open file in bytes, also after a rename."""
         return os.fstat(self._file.fileno()).st_size
 
     def has_more(self) -> bool:
-        """Whether the file has grown since the last read.
+        """Return whether the file has grown since the last read.
 
-        Raises ConnectionLostError where it has shrunk: a server that starts after a crash cuts what is not whole. What was
-        read is then held against the file.
+        Raises:
+            ConnectionLostError: the file has shrunk. A server that starts after a crash removes an incomplete transaction.
+                The reconnect compares what was read with the file.
         """
         size, at = self.size, self._file.tell()
         if size < at:
-            raise ConnectionLostError(f"{self.path} was cut to {size} bytes when {at} were read")
+            raise ConnectionLostError(f"{self.path} was cut to {size} bytes after {at} were read")
         return size > at
 
     def is_there(self) -> bool | None:
-        """Whether the open file still has its name; None where no file has it."""
+        """Return whether the open file still has its name; None if no file has that name."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
         except OSError:
             return None
 
     def check_tail(self) -> None:
-        """Say what becomes of an event that is not whole, now that the file will not grow."""
+        """Raise TruncatedError or log a warning if the file ends inside an event and will not grow."""
         pending = self._framer.pending if self._framer is not None else 0
         if self._framer is not None and self._has_format and not pending:
             return
@@ -273,16 +276,16 @@ class JournalReader:
             raise TruncatedError(
                 f"{self.path} ends inside the event at offset {offset}",
                 position=f"{self.path.name}:{offset}",
-                remedy="The file was cut or is still being copied.",
+                remedy="Restore the file: it was cut or is still being copied.",
             )
         if not self._warned:
             self._warned = True
             log.warning(
-                "%s ends inside the event at offset %d: the server has it open, or stopped while it wrote", self.path, offset
+                "%s ends inside the event at offset %d: the server has it open or stopped during a write", self.path, offset
             )
 
     def read_format(self) -> Format | None:
-        """What the file's head says; None while there is none."""
+        """Return the parsed FORMAT_DESCRIPTION; None if the file has none yet."""
         try:
             events = self.read()
             return parse_format(events[0]) if events else None
@@ -290,7 +293,7 @@ class JournalReader:
             self.close()
 
     def read_time(self) -> int | None:
-        """When the file was begun, in seconds; None while it has no head."""
+        """Return when the file was begun, in Unix seconds; None if it has no head yet."""
         try:
             events = self.read()
             return int.from_bytes(events[0][: layout.TYPE], "little") if events else None
@@ -302,6 +305,5 @@ class JournalReader:
 
 
 def _lengths(header: bytes) -> tuple[int, int]:
-    """The bytes of an event, and where it ends, as its header says."""
     size, end = header[layout.SIZE : layout.END], header[layout.END : layout.FLAGS]
     return int.from_bytes(size, "little"), int.from_bytes(end, "little")

@@ -1,6 +1,6 @@
-"""Binlog files as a source: one file or a directory of them, to their end or following what a server appends.
+"""Binlog files as a source: one file or a directory, read to the end or followed while a server appends.
 
-Never writes, never locks and never looks inside an event further than its header; encrypted files are refused.
+Never writes and never locks. Parses only the headers of events. Refuses encrypted files.
 """
 
 from __future__ import annotations
@@ -49,20 +49,19 @@ def _path(value: str | os.PathLike[str]) -> str:
 
 @attrs.frozen
 class LocalBinlogSource:
-    """Binlog files in a directory, named by their ``.index`` file, or one such file.
+    """Binlog files in a directory or listed by an ``.index`` file, or one such file.
 
     Args:
-        path: a directory, an index file, or one file. A file alone is read to its end; followed, its successors too.
-        follow: wait for events that are appended and for new files; else the log ends with the last whole event.
-        schema: where columns are looked up that the files themselves do not name: ``{"shop.orders": "id int primary
-            key, note varchar(20)"}`` or SQL text with CREATE TABLE statements, both with all keys and as of the start of the
-            oldest file (what statements in the files change is followed), or a server to ask. Text columns of a table that
-            names no charset are utf8mb4.
-        poll_interval: seconds between two looks for more, with ``follow``.
-        lower_case_table_names: the setting of the server that wrote the files, which they do not hold: 0, 1 or 2. Without it, and
-            without a server to ask, statements that name one table in several cases leave its columns unknown.
+        path: a directory, an index file, or one file. A single file is read to the end; with ``follow``, also the next files.
+        follow: wait for appended events and new files. Otherwise the log ends with the last whole event.
+        schema: columns that the files do not name: ``{"shop.orders": "id int primary key, note varchar(20)"}``, SQL text
+            with CREATE TABLE statements, or a server to query. Text must contain all keys and describe the tables as of the
+            start of the oldest file; later DDL in the files is applied. Text columns without a charset are utf8mb4.
+        poll_interval: seconds between two checks for new events, with ``follow``.
+        lower_case_table_names: the setting of the server that wrote the files: 0, 1 or 2. Without it and without a server as
+            ``schema``, the columns of a table are unknown after statements that spell the table's name in different cases.
 
-    The relay log of a replica is refused: it carries the journal names and offsets of another server.
+    A replica's relay log is refused: the journal names and offsets belong to another server.
     """
 
     path: str = attrs.field(converter=_path)
@@ -73,35 +72,35 @@ class LocalBinlogSource:
 
     def __attrs_post_init__(self) -> None:
         if self.lower_case_table_names not in (None, 0, 1, 2):
-            raise ConfigError(f"lower_case_table_names is 0, 1 or 2, not {self.lower_case_table_names!r}")
+            raise ConfigError(f"lower_case_table_names must be 0, 1 or 2, not {self.lower_case_table_names!r}")
 
     def connect(self, server_id_hint: int | None = None) -> LocalBinlogConnection:
         return LocalBinlogConnection(self)
 
     @property
     def address(self) -> str:
-        """Where the files are."""
         return self.path
 
     def read_end(self, timeout: float) -> SourceEnd:
-        """The files with their sizes."""
+        """Return the names and sizes of the files."""
         sizes = []
         for path in patiently(lambda: self.listing()(), patience=min(timeout, PATIENCE)):
-            with contextlib.suppress(FileNotFoundError):  # purged since, or lost, which reading tells
+            with contextlib.suppress(FileNotFoundError):  # purged, or lost: reading reports that
                 sizes.append((path.name, path.stat().st_size))
         return SourceEnd(tuple(sizes))
 
     def journals(self) -> list[Path]:
-        """The files of the log, in its order: all that an index lists from the first one on that is there.
+        """Return the files of the log in order, starting with the first file of the index that exists.
 
-        Raises ConfigError when ``path`` names none that can be.
+        Raises:
+            ConfigError: ``path`` names no binlog.
         """
         return patiently(lambda: self.listing()())
 
     def listing(self) -> Callable[[], list[Path]]:
-        """How to list the files of the one log that ``path`` means now, whatever appears beside it later.
+        """Return a function that lists the files of the log that ``path`` names now, even if other logs appear later.
 
-        It and what it gives raise FileNotFoundError while a server has its index away.
+        This method and the returned function raise FileNotFoundError while a server rewrites the index.
         """
         path = Path(self.path)
         if path.is_dir():
@@ -116,7 +115,7 @@ class LocalBinlogSource:
 
 
 class LocalBinlogConnection(FullConnection):
-    """A ``Connection`` to files: hands out what is in them as a server would send it."""
+    """A ``Connection`` to files: returns events as a server would send them."""
 
     def __init__(self, source: LocalBinlogSource) -> None:
         self._source = source
@@ -132,8 +131,8 @@ class LocalBinlogConnection(FullConnection):
         self._list = patiently(source.listing, self._pause)
         self._format = patiently(lambda: JournalReader(self._found()[0]), self._pause).read_format()
         self._tables = _tables_of(source.schema, None if self._format is None else self._format.release)
-        if self._format is None and source.follow:  # else we would not know whose log it is
-            raise ConnectionLostError(f"the first binlog file in {source.path} has no head yet")
+        if self._format is None and source.follow:  # without a head the flavor is unknown
+            raise ConnectionLostError(f"the first binlog file in {source.path} has no FORMAT_DESCRIPTION yet")
 
     @property
     def identity(self) -> str:
@@ -145,7 +144,7 @@ class LocalBinlogConnection(FullConnection):
 
     @property
     def has_gtids(self) -> bool:
-        return False  # the head of each journal tells
+        return False  # unknown until the head of each journal is read
 
     @property
     def full_metadata(self) -> bool | None:
@@ -160,7 +159,7 @@ class LocalBinlogConnection(FullConnection):
             raise self._ended()
 
     def _ended(self) -> ConnectionLostError:
-        return ConnectionLostError(f"reading {self._source.path} was ended")
+        return ConnectionLostError(f"the connection to {self._source.path} was closed")
 
     def _journals(self) -> list[Path]:
         return patiently(self._found, self._pause)
@@ -173,7 +172,7 @@ class LocalBinlogConnection(FullConnection):
         return found
 
     def _open(self, position: Position) -> JournalReader:
-        """The file of a position, which does not lie behind its end."""
+        """Open the file of a position. Raises PositionLostError if the file is missing or ends before the position."""
         return patiently(partial(self._find, position), self._pause)
 
     def _find(self, position: Position) -> JournalReader:
@@ -193,7 +192,7 @@ class LocalBinlogConnection(FullConnection):
                 f"{reader.path} ends at {size}, before offset {position.offset}",
                 reason=LostReason.BEYOND,
                 position=position,
-                remedy="The file is not the same, or was cut.",
+                remedy="Restore the file: it was replaced or cut.",
             )
         return reader
 
@@ -212,8 +211,8 @@ class LocalBinlogConnection(FullConnection):
         if start.timestamp:
             return self._search(start)
         raise ConfigError(
-            "files cannot be searched by GTID set" if start.gtid else "the start position is empty",
-            remedy='Give a journal and an offset, or a time, or "latest" or "earliest".',
+            "cannot search files by GTID set" if start.gtid else "the start position is empty",
+            remedy='Give a journal and an offset, a time, "latest" or "earliest".',
         )
 
     def _search(self, start: Position) -> Position:
@@ -224,7 +223,7 @@ class LocalBinlogConnection(FullConnection):
         return self._scan(names[first_to_scan(names, self._begin, target, self._source.path, start) :], target)
 
     def _begin(self, journal: str) -> int | None:
-        """When a file was begun; None while it has no head."""
+        """Return when a file was begun, in Unix seconds; None if it has no head yet."""
         return self._open(Position(journal=journal)).read_time()
 
     def _scan(self, journals: list[str], target: int | None) -> Position:
@@ -233,7 +232,7 @@ class LocalBinlogConnection(FullConnection):
             scan.feed(rotate_event(journal, layout.FIRST, checksum=scan.has_checksum))
             offset = layout.FIRST
             for event in self._whole_events(Position(journal=journal)):
-                if event[layout.TYPE] != ROTATE:  # it names a file that may not be there (yet)
+                if event[layout.TYPE] != ROTATE:  # the next file may not exist yet
                     scan.feed(event, offset)
                 offset += len(event)
                 if scan.found is not None:
@@ -245,15 +244,16 @@ class LocalBinlogConnection(FullConnection):
         return True
 
     def journal_names(self) -> list[str]:
-        """The files of the log, the oldest that is there first."""
         return [path.name for path in self._journals()]
 
     def end_of_log(self) -> Position:
-        """Journal and offset of the present end; nothing of the files is read for it twice, and nothing where there is no server
-        to ask about tables as they are at that end."""
+        """Return the journal and offset of the present end.
+
+        Without a server to query, this is the file's size. With one, scan for the last whole transaction, and remember how far.
+        """
         journals = self._journals()
         path = journals[-1]
-        if self._session is None:  # an index may name the last file before it is there
+        if self._session is None:  # an index may list the last file before it exists
             path = next((one for one in reversed(journals) if one.exists()), path)
             return Position(journal=path.name, offset=patiently(path.stat, self._pause).st_size)
         begin = self._end if self._end.journal == path.name else Position(journal=path.name, offset=layout.FIRST)
@@ -266,11 +266,10 @@ class LocalBinlogConnection(FullConnection):
         return self._end
 
     def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
-        """The events of one file from ``offset`` on, its FORMAT_DESCRIPTION first."""
         yield from self._whole_events(Position(journal=journal, offset=offset))
 
     def _whole_events(self, position: Position) -> Generator[bytes, None, None]:
-        """Those of one file from a position on, none of them damaged as far as it can be seen."""
+        """Yield the events of a file from a position on. Raises if an event is visibly damaged."""
         reader, side = self._streamed(position) or self._open(position), SideRead(position.journal, position.offset)
         try:
             while not self._closing.is_set():
@@ -283,7 +282,7 @@ class LocalBinlogConnection(FullConnection):
         raise self._ended()
 
     def _streamed(self, position: Position) -> JournalReader | None:
-        """Open the file that is streamed once more. A purge may take it from the index and the directory at any moment."""
+        """Open the streamed file again, by descriptor: a purge may remove it from the index and directory at any moment."""
         reader = self._reader
         if reader is None or reader.path.name != position.journal or reader.is_there() is False:
             return None
@@ -295,7 +294,7 @@ class LocalBinlogConnection(FullConnection):
         if self._reader is not None:
             raise StateError("this connection streams already")
         with self._reading:
-            if self._closing.is_set():  # nobody would close the file
+            if self._closing.is_set():  # close() has run and would not close the new file
                 raise self._ended()
             self._reader = self._open(position)
 
@@ -309,13 +308,13 @@ class LocalBinlogConnection(FullConnection):
                 raise self._ended()
             reader = self._reader
             if reader is None:
-                raise StateError("nothing is streamed before dump()")
+                raise StateError("cannot read before dump()")
             events = reader.read()
             if events:
                 return self._as_sent(reader, events)
             self._look_behind(reader)
             if reader.has_more():
-                continue  # the server appended between our last read and its opening of the next file
+                continue  # the server appended after our last read and before it began the next file
             if self._following is not None or not self._source.follow:
                 reader.check_tail()
                 reader.close()
@@ -329,29 +328,29 @@ class LocalBinlogConnection(FullConnection):
             self._closing.wait(min(remaining, self._source.poll_interval))
 
     def _look_behind(self, reader: JournalReader) -> None:
-        """Open the file after the reader's, if there is one yet, and see that both are of one life of the log.
+        """Open the next file if there is one, and check that it continues the same log.
 
         Raises:
-            PositionLostError: the log was begun anew under the reader.
+            PositionLostError: the log was reset while it was read.
         """
         self._following = self._following or self._next(reader)
         if self._following is None and not self._source.follow and not self._lacks_successor(reader):
             return
-        is_there = reader.is_there()  # looked at behind the opening: what is opened later may be of the new log
+        is_there = reader.is_there()  # checked after opening the next file, which may belong to a new log
         if is_there is None and self._following is None:
             self._following, is_there = self._next(reader), reader.is_there()
         if is_there is None and self._following is not None:
-            return  # purged behind us: a reader that holds the file open is not hurt
+            return  # purged after we opened it: the open file stays readable
         if not is_there:
             raise PositionLostError(
-                f"{reader.path} {'is gone, and no later file is there' if is_there is None else 'is another file now'}: "
-                "the log was begun anew while it was read",
+                f"{reader.path} {'is gone, and no later file exists' if is_there is None else 'was replaced'}: "
+                "the log was reset while it was read",
                 reason=LostReason.DIVERGED,
             )
 
     def _lacks_successor(self, reader: JournalReader) -> bool:
-        """Whether a file was there behind the reader's, or is named at its end, that should be read and is not there."""
-        return reader.has_successor and reader.path != Path(self._source.path)  # a file alone is read to its end
+        """Return whether the next file, as listed or named by the ROTATE at the end, is missing."""
+        return reader.has_successor and reader.path != Path(self._source.path)  # a single file has no next one
 
     def _next(self, reader: JournalReader) -> JournalReader | None:
         return patiently(partial(self._find_next, reader), self._pause)
@@ -372,7 +371,7 @@ class LocalBinlogConnection(FullConnection):
         return [path for path, (other, n) in zip(journals, keys) if other != base or n > number]
 
     def _as_sent(self, reader: JournalReader, events: Sequence[bytes]) -> Sequence[bytes]:
-        """Put the artificial ROTATE that a server sends before a journal's first events."""
+        """Insert the artificial ROTATE that a server sends before a journal's first events."""
         head = []
         for event in events if reader.brings_format else ():
             if event[layout.TYPE] == FORMAT_DESCRIPTION:
@@ -392,12 +391,11 @@ class LocalBinlogConnection(FullConnection):
 
     @property
     def logs_cascades(self) -> bool:
-        """MySQL from 9.6 on logs what foreign keys change, unless a variable forbids it, which a file does not say."""
+        """Whether the log has rows changed by foreign keys: MySQL from 9.6 on. The files do not show whether it is disabled."""
         form = self._format
         return form is not None and form.release.has("cascades_logged")
 
     def foreign_keys(self) -> list[ForeignKey]:
-        """The cascading foreign keys that ``schema`` tells."""
         schema = self._source.schema or {}
         if isinstance(schema, MySQLSource):
             assert self._session is not None
@@ -407,28 +405,25 @@ class LocalBinlogConnection(FullConnection):
         return [key for name, text in schema.items() for key in _keys_of(name, text, self.flavor)]
 
     def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str] | None:
-        """Names of the tables of a schema that are called so, or begin so; None where there is nobody to ask."""
         return None if self._session is None else self._session.tables_like(schema, name, is_prefix=is_prefix)
 
     def unlogged_columns(self, schema: str, table: str) -> set[str]:
-        """By the server that was given for the columns, or by their text."""
+        """See ``SchemaReader.unlogged_columns``. Uses the server or the text in ``schema``."""
         if self._session is not None:
             return self._session.unlogged_columns(schema, table)
         known = [one.schema for one in self.given_tables if (one.schema.schema, one.schema.table) == (schema, table)]
         return {column.name for one in known for column in one.columns if not column.logged}
 
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
-        """What the server that was given as ``schema`` says now; None without one."""
         return None if self._session is None else self._session.describe(schema, table, accepts=accepts)
 
     @property
     def given_tables(self) -> list[TableVersion]:
-        """The schemas that were given: as of the start of the oldest file."""
         return list(self._tables.values())
 
     def close(self) -> None:
         self._closing.set()
-        with self._reading:  # a read that waits wakes at once
+        with self._reading:  # a waiting read wakes at once
             for reader in (self._reader, self._following):
                 if reader is not None:
                     reader.close()
@@ -437,14 +432,13 @@ class LocalBinlogConnection(FullConnection):
 
 
 def _tables_of(schema: Mapping[str, str] | str | MySQLSource | None, release: Release | None) -> Tables:
-    """The tables that ``LocalBinlogSource.schema`` describes; none where it is a server."""
     if schema is None or isinstance(schema, MySQLSource):
         return {}
     return tables_from_sql(schema, release=release) if isinstance(schema, str) else tables_from_mapping(schema, release)
 
 
 def _keys_of(name: str, text: str, flavor: str) -> list[ForeignKey]:
-    """The cascading foreign keys of one table of a mapping: columns, or a whole CREATE TABLE."""
+    """Return the cascading foreign keys of one table. ``text`` is a column list or a whole CREATE TABLE."""
     schema, _, table = name.partition(".")
     if not re.match(r"\s*create\s", text, re.IGNORECASE):
         text = f"CREATE TABLE `{table}` ({text})"

@@ -1,6 +1,6 @@
-"""Tables as information_schema has them now, in the form that the catalog carries on: with keys and hidden columns.
+"""Reads tables with keys and hidden columns from information_schema, in the form that the catalog uses.
 
-Never connects: whoever calls brings the means to ask.
+Never connects: the caller passes a function that runs queries.
 """
 
 from __future__ import annotations
@@ -20,50 +20,49 @@ from canal.parse.schema.table_state import TableVersion
 from canal.rows.charsets import lenient_text
 from canal.schema import ColumnSchema, TableSchema, as_shown, charset_name, column_from_text
 
-#: Runs a query with arguments and gives its rows.
+#: Runs a query with arguments and returns the rows.
 Ask = Callable[[str, tuple[Any, ...]], Iterable[tuple[Any, ...]]]
 #: Whether rows of a (schema, table) may be delivered.
 Accepts = Callable[[str, str], bool]
 
-#: Of every table its schema and name, for which no server opens it.
+#: Schema and name of every table. No server opens the tables for this query.
 NAMES_QUERY: Final = "SELECT table_schema, table_name FROM information_schema.tables"
 _TABLES: Final = (
     "SELECT table_schema, table_name, table_collation, table_type, engine, create_options FROM information_schema.tables"
 )
-# As bytes: MySQL 5.5 to 5.7 and MariaDB up to 10.2 spoil labels of which two columns have the same in UCS-2, in their tables too.
+# Cast to bytes: MySQL 5.5 to 5.7 and MariaDB up to 10.2 corrupt labels if two columns have the same labels in UCS-2.
 _COLUMNS: Final = (
     "SELECT table_schema, table_name, column_name, CAST(column_type AS BINARY), is_nullable, character_set_name, column_key,"
     " extra{} FROM information_schema.columns"
 )
-#: Of each column what ``column_of`` takes, after the schema and the table.
+#: Schema and table of each column, then the fields of ``column_of``.
 COLUMNS_QUERY: Final = _COLUMNS.format("")
-#: Of each column of a MariaDB table what ``unlogged_columns`` takes.
+#: The columns of a MariaDB table, for ``unlogged_columns``.
 UNLOGGED_QUERY: Final = _COLUMNS.format(", generation_expression") + " WHERE table_schema = %s AND table_name = %s"
 _INDEXES: Final = (
     "SELECT table_schema, table_name, index_name, non_unique, column_name, sub_part, index_type, seq_in_index"
     " FROM information_schema.statistics"
 )
 _VIEWS: Final = ("VIEW", "SYSTEM VIEW")
-#: The names in an expression as the servers write it: in backquotes.
+#: Quoted names in an expression as servers write it.
 _WORDS: Final = re.compile("`((?:[^`]|``)*)`")
-#: Tables that one query tells of: some servers open each of them, and have ``read_timeout`` for the answer.
+#: Tables per query: some servers open each table, and must answer within ``read_timeout``.
 PIECE: Final = 500
 
 
 def accept_all(schema: str, table: str) -> bool:
-    """The filter of who takes everything."""
     return True
 
 
 def table_states(ask: Ask, schema: str = "", table: str = "", *, release: Release) -> list[TableVersion]:
-    """One table of the server as it is now, those of a schema, or all; no views."""
+    """Return the present definition of one table, of the tables of a schema, or of all tables, without views."""
     return states_of(ask, (schema,) if schema else (), (table,) if table else (), release=release)
 
 
 def states_of(ask: Ask, schemas: Sequence[str] = (), tables: Sequence[str] = (), *, release: Release) -> list[TableVersion]:
-    """The tables of these schemas that are called so, as they are now, all where none is named; no views."""
+    """Return the present tables with these schemas and names, without views. An empty list selects all."""
     named = [(name, values) for name, values in (("table_schema", schemas), ("table_name", tables)) if values]
-    # Servers that keep no dictionary of tables look only for what a column equals, and open no more of the others than a name.
+    # Servers without a data dictionary use only equality conditions on the name columns, and then open only those tables.
     tests = [f"{name} = %s" if len(values) == 1 else f"{name} IN ({', '.join(['%s'] * len(values))})" for name, values in named]
     where, args = " WHERE " * bool(tests) + " AND ".join(tests), (*schemas, *tables)
     columns_query = _COLUMNS.format(", ordinal_position, " + ("generation_expression" if release.has("row_periods") else "NULL"))
@@ -77,7 +76,7 @@ def states_of(ask: Ask, schemas: Sequence[str] = (), tables: Sequence[str] = (),
 
 
 def pieces(names: Iterable[tuple[str, str]]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Schemas and tables to ask for in one query each, until all tables of all these schemas are asked for."""
+    """Yield (schemas, tables) per query. ``tables`` is empty for whole schemas."""
     small: list[str] = []
     count = 0
     for schema, group in groupby(sorted(names), key=lambda name: name[0]):
@@ -95,7 +94,6 @@ def pieces(names: Iterable[tuple[str, str]]) -> Iterator[tuple[Sequence[str], Se
 
 
 def texts(row: Iterable[Any]) -> tuple[Any, ...]:
-    """A row with text for bytes."""
     return tuple(lenient_text(value, "utf-8") if isinstance(value, bytes) else value for value in row)
 
 
@@ -118,12 +116,12 @@ def _state(
     keys = with_points(keys, shown, release.is_mariadb)
     if release.is_mariadb:
         keys = _with_geometries(keys, shown)
-    if not release.is_mariadb:  # which gives them in its order
+    if not release.is_mariadb:  # MariaDB returns them in order
         keys.sort(key=lambda key: {part.lower() for part, _ in key.columns} != flagged)
     if release.logs_functional_keys:
         shown = _with_functional(shown, [int(column[6]) for column in columns], keys)
     made, ordered = with_keys(shown, keys, row_end, release, release.is_mariadb)
-    # Which key stands in for a missing primary one is for the server to say.
+    # If the table has no primary key, the server says which key replaces it.
     made = tuple(attrs.evolve(new, key=old.key, nullable=old.nullable) for new, old in zip(made, shown))
     counted = _counted(columns)
     if release.is_mariadb:
@@ -142,7 +140,7 @@ def _counted(columns: Iterable[tuple[Any, ...]]) -> str:
 
 
 def unlogged_columns(rows: Iterable[tuple[Any, ...]]) -> set[str]:
-    """Return the columns whose values in the log are not those of the table, by the rows of ``UNLOGGED_QUERY``."""
+    """Return the columns with logged values that differ from the table's, from the rows of ``UNLOGGED_QUERY``."""
     columns = [texts(row)[2:] for row in rows]
     expressions = {str(column[0]).lower(): str(column[6] or "") for column in columns}
     made = _with_unlogged(tuple(column_of(column[:6]) for column in columns), expressions, _counted(columns))
@@ -150,10 +148,10 @@ def unlogged_columns(rows: Iterable[tuple[Any, ...]]) -> set[str]:
 
 
 def _with_unlogged(columns: tuple[ColumnSchema, ...], expressions: dict[str, str], counted: str) -> tuple[ColumnSchema, ...]:
-    """MariaDB logs a VIRTUAL column that is made of the AUTO_INCREMENT one as if the new row's number were 0."""
+    """Mark VIRTUAL columns computed from the AUTO_INCREMENT column: MariaDB logs them as if the new row's number were 0."""
     unlogged = {counted} - {""}
     words = {name: {one.replace("``", "`") for one in _WORDS.findall(text.lower())} for name, text in expressions.items()}
-    for _ in columns if unlogged else ():  # one may be made of another one
+    for _ in columns if unlogged else ():  # a virtual column may depend on another virtual column
         unlogged |= {_lower_name(column) for column in columns if column.virtual and words[_lower_name(column)] & unlogged}
     return tuple(attrs.evolve(one, logged=False) if one.virtual and _lower_name(one) in unlogged else one for one in columns)
 
@@ -163,7 +161,7 @@ def _lower_name(column: ColumnSchema) -> str:
 
 
 def _with_geometries(keys: list[Key], columns: list[ColumnSchema]) -> list[Key]:
-    """With the prefix of a geometry that MariaDB takes for all of it, as it has the length of the number before the bytes."""
+    """Set the key prefix of geometries: MariaDB uses the length of the number before the bytes and means the whole value."""
     names = {column.name.lower() for column in columns if column.base_type in GEOMETRIES}
     whole = dict.fromkeys(names, GEOMETRY_NUMBER)
     return [
@@ -172,9 +170,9 @@ def _with_geometries(keys: list[Key], columns: list[ColumnSchema]) -> list[Key]:
 
 
 def _with_functional(shown: list[ColumnSchema], numbers: list[int], keys: list[Key]) -> list[ColumnSchema]:
-    """With the hidden columns of functional keys: the gaps in the numbers of the others tell where, what is left is behind them.
+    """Insert the hidden columns of functional keys at the gaps in the column numbers, and the rest at the end.
 
-    Where there are columns between them it is not known which is of which key.
+    If they stand in several places, their keys are unknown, and they get placeholder names.
     """
     hidden = [column for key in keys for column in functional_columns(key)]
     gaps = [number - 1 - before for before, number in zip([0, *numbers], numbers)] + [0]
@@ -195,7 +193,7 @@ def _charset(collation: str) -> str:
 
 
 def column_of(row: tuple[Any, ...]) -> ColumnSchema:
-    """A column of its name, type, nullability, charset, key and extra."""
+    """Return a column from (name, type, nullability, charset, key, extra)."""
     name, column_type, nullable, charset, key, extra = row
     made = column_from_text(
         str(name),
@@ -215,9 +213,9 @@ def _keys(rows: list[tuple[Any, ...]], row_end: str, hashes: bool) -> list[Key]:
     for row in rows:
         groups.setdefault(row[0], []).append(row)
     for name, parts in groups.items():
-        parts.sort(key=lambda part: int(part[5]))  # MySQL gives them as it finds them
+        parts.sort(key=lambda part: int(part[5]))  # MySQL returns them unordered
         unique = not int(parts[0][1])
-        # The end of a row's time belongs to every unique key of a versioned table.
+        # Every unique key of a versioned table ends with the end of the row's period.
         columns = tuple(
             (part[2] or "", None if part[3] is None else int(part[3]))
             for part in parts

@@ -1,4 +1,4 @@
-"""The login of a replica: what a server is asked and what is set before it sends a dump over the same connection."""
+"""The login of a replica: queries and settings before a server sends a dump over the same connection."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ from canal.parse.source.unlogged import Unlogged, unlogged
 
 log = logging.getLogger("canal.parse")
 
-#: A question about the server's time that took longer (seconds) is asked again, so many times at most.
+#: Repeat the query for the server's time while it takes longer than this (seconds), at most so many times.
 _CLOCK_PRECISION: Final = 0.5
 _CLOCK_LOOKS: Final = 3
 
 
 class Login:
-    """Logs in, registers as a replica, and lends the connection until a dump takes its socket over.
+    """Logs in, registers as a replica, and owns the connection until a dump takes over the socket.
 
-    Used by one thread at a time, under ``using``; ``close`` may come from any, and ends an ``open`` too.
+    One thread at a time uses the connection, under ``using``. Any thread may call ``close``, which also ends ``open``.
     """
 
-    #: What the server says of itself; known once ``open`` is through.
+    #: The server's version and settings; set by ``open``.
     server: ServerFacts
-    #: Changes that are missing from its log; known as ``server`` is.
+    #: Changes that the server does not log; set by ``open``.
     unlogged: Sequence[Unlogged] = ()
 
     def __init__(self, source: ServerOptions, server_id: int, replica_uuid: str) -> None:
         self._source = source
         self._server_id = server_id
         self._replica_uuid = replica_uuid
-        #: The PyMySQL connection; None before ``open`` and once a dump has taken it over.
+        #: The PyMySQL connection; None before ``open`` and after a dump took it over.
         self.connection: Any = None
         self.using = threading.RLock()
         self._closed = False
-        #: Seconds that the server's clock is ahead of ours.
+        #: Seconds by which the server's clock is ahead of ours.
         self.clock_offset = 0.0
         self._opening = _pymysql.Opening()
         self._limit = 0
 
     def open(self) -> None:
-        """Log in and set up replication; blocks as ``Source.connect`` does. ``close`` from another thread ends it."""
+        """Log in and set up replication; blocks as ``Source.connect`` does. ``close`` from another thread ends the wait."""
         with self.using:
             self.connection = self._source.log_in(self._opening)
             if self.connection.is_remembered:
                 log.warning(
-                    "%s let %r in by what it remembers of the password: after its restart the login will be refused. "
-                    "docs/security.md says which option it needs.",
+                    "%s accepted %r from the password cache and will refuse the login after a restart. "
+                    "See docs/security.md for the option that prevents this.",
                     self._source.address,
                     self._source.user,
                 )
@@ -73,30 +73,30 @@ class Login:
                 raise
 
     def _read_limit(self, login: Any) -> int:
-        """The user's connections at once, 0 for any number."""
+        """Return the user's limit of simultaneous connections, 0 if there is none."""
         try:
             rows = run(login, "SHOW SESSION VARIABLES LIKE 'max_user_connections'")
         except (_pymysql.DriverError, OSError) as error:
             raise query_error(error, self._source, "ask for max_user_connections") from error
         text = str(rows[0][1]) if rows else ""
-        return int(text) if text.isdecimal() else 0  # MariaDB has -1 too
+        return int(text) if text.isdecimal() else 0  # MariaDB also has -1
 
     def need(self, count: int) -> None:
-        """Refuse a user that cannot have so many connections at once: the server would refuse each further one, for ever."""
+        """Raise AuthenticationError if the user may not open ``count`` connections: retrying would never help."""
         if 0 < self._limit < count:
             raise AuthenticationError(
-                f"{self._source.user!r} may have {self._limit} connections at once to {self._source.address}, and {count} are "
+                f"{self._source.user!r} may open only {self._limit} connections at once to {self._source.address}; {count} are "
                 "needed",
-                remedy=f"As an administrator, raise max_user_connections of the user or of the server to {count} or more.",
+                remedy=f"As an administrator, raise max_user_connections of the user or the server to at least {count}.",
             )
 
     def _prepare(self, login: Any) -> ServerFacts:
         try:
             server = read_server(partial(run, login), self._source)
-            status = run(login, server.status_query)  # tells a missing REPLICATION CLIENT now rather than later
+            status = run(login, server.status_query)  # fails now if REPLICATION CLIENT is missing
             self._check_logging(server, status, partial(run, login))
             self._set_up(login, server)
-            # Registering tells a missing REPLICATION SLAVE, and shows us in SHOW REPLICAS.
+            # Fails if REPLICATION SLAVE is missing, and lists us in SHOW REPLICAS.
             _pymysql.command_ok(login, COM_REGISTER_SLAVE, register_packet(self._server_id))
             self.clock_offset = clock_offset(login, server)
         except (_pymysql.DriverError, OSError) as error:
@@ -104,7 +104,7 @@ class Login:
         return server
 
     def _check_logging(self, server: ServerFacts, status: list[tuple[Any, ...]], ask: Ask) -> None:
-        """Refuse a server whose log lacks changes of any table."""
+        """Raise ServerError if the server does not log all changes."""
         self.unlogged = list(unlogged(server, server.settings, status[0] if status else (), ask))
         for one in self.unlogged:
             if one.is_fatal:
@@ -134,15 +134,15 @@ class Login:
         return _pymysql.is_encrypted(self.connection)
 
     def is_closed(self) -> bool:
-        """Whether the connection that it is a part of was closed."""
+        """Return whether ``close`` was called."""
         return self._closed
 
     def closed(self) -> ConnectionLostError:
-        """The error of whoever goes on with a connection that was closed meanwhile."""
+        """Return the error for a thread that uses the connection after ``close``."""
         return ConnectionLostError(f"the connection to {self._source.address} was closed")
 
     def take_over(self) -> tuple[socket.socket, bytes]:
-        """The socket, to read a dump from, and the bytes that were read ahead of it; the login is over."""
+        """Return the socket and the bytes already read from it. The login is over."""
         taken = _pymysql.take_over(self.connection)
         self.connection = None
         return taken
@@ -153,14 +153,16 @@ class Login:
         connection = self.connection
         if connection is not None:
             _pymysql.abort(connection)
-            if self.using.acquire(blocking=False):  # else it fails where it is used, and who uses it closes it again
+            if self.using.acquire(blocking=False):  # otherwise the thread that uses it gets an error and closes it
                 _pymysql.close(connection)
                 self.using.release()
 
 
 def clock_offset(connection: Any, release: Release) -> float:
-    """Seconds that the server's clock is ahead of ours, to half the time that the quickest of a few questions takes, and to
-    half a second more where the server tells whole seconds."""
+    """Return the seconds by which the server's clock is ahead of ours, by the fastest of a few queries.
+
+    The error is at most half the query's duration, plus 0.5 s if the server returns whole seconds.
+    """
     found: list[tuple[float, float]] = []
     cut_off = 0.0 if release.has("fractions") else 0.5
     while len(found) < _CLOCK_LOOKS and (not found or min(found)[0] > _CLOCK_PRECISION):
@@ -170,6 +172,6 @@ def clock_offset(connection: Any, release: Release) -> float:
         try:
             told = datetime.fromisoformat(answer).replace(tzinfo=timezone.utc)
         except ValueError as error:
-            raise ConnectionLostError(f"the answer makes no sense: {error}") from error
+            raise ConnectionLostError(f"cannot parse the server's time: {error}") from error
         found.append((abs(took), told.timestamp() + cut_off - (asked + took / 2)))
     return min(found)[1]

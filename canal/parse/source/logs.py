@@ -1,4 +1,4 @@
-"""Which logs a server has, by what it answers: names, ends, GTIDs, and whether a position is in them.
+"""Queries a server about its logs: names, ends, GTIDs, and whether they contain a position.
 
 Never reads a log.
 """
@@ -20,7 +20,7 @@ from canal.position import Position
 
 
 class ServerLogs:
-    """The logs of the server of a login, asked for by a session beside it."""
+    """The logs of a server, queried over a separate session."""
 
     def __init__(self, source: ServerOptions, login: Login, queries: QuerySession) -> None:
         self._source = source
@@ -35,23 +35,22 @@ class ServerLogs:
         return self._queries.rows(sql, args, doing=doing)
 
     def listed(self) -> list[tuple[str, int | None]]:
-        """As ``QuerySession.logs``, at least one."""
+        """Return ``QuerySession.logs``. Raises ServerError if there are none."""
         logs = self._queries.logs()
         if not logs:
             raise ServerError(f"{self._source.address} has no binary log", remedy="Set log_bin and restart the server.")
         return logs
 
     def names(self) -> list[str]:
-        """The logs that the server still has, the oldest first."""
         return [name for name, _ in self.listed()]
 
     def end(self) -> Position:
-        """Journal and offset of the present end, without GTIDs: quicker than ``resolve("latest")``."""
+        """Return the journal and offset of the present end, without GTIDs. Faster than ``resolve("latest")``."""
         rows = self.rows(self._server.status_query, (), "find the end of the log")
         return Position(journal=str(rows[0][0]), offset=int(rows[0][1])) if rows else Position()
 
     def latest(self) -> Position:
-        """File, offset and GTID set of one answer, or the set that belongs to that file and offset."""
+        """Return file, offset and GTID set of the end, read in one query or looked up for that offset."""
         rows = self.rows(self._server.status_query)
         if not rows:
             raise ServerError(f"{self._source.address} has no binary log", remedy="Set log_bin and restart the server.")
@@ -62,13 +61,13 @@ class ServerLogs:
         return self._at(journal, offset, executed)
 
     def earliest(self) -> Position:
-        """The start of the oldest log, and the GTID set that is done there."""
+        """Return the start of the oldest log with the GTID set that is done there."""
         journal = self.listed()[0][0]
         if self._server.is_mariadb:
             return self._at(journal, layout.FIRST, self._mariadb_gtid(journal, layout.FIRST))
         if not self._server.has_gtids:
             return self._at(journal, layout.FIRST, "")
-        for _ in range(10):  # a purge in between would pair one log with the GTIDs of another
+        for _ in range(10):  # a purge between the two queries would pair a log with the wrong GTIDs
             purged = str(self.rows("SELECT @@global.gtid_purged")[0][0])
             again = self.listed()[0][0]
             if again == journal:
@@ -87,13 +86,11 @@ class ServerLogs:
 
     @property
     def purged(self) -> str:
-        """GTIDs that a server has executed and may have in no log (MySQL's gtid_purged); "" where there are none."""
         if self._server.is_mariadb or not self._server.has_gtids:
             return ""
         return str(self.rows("SELECT @@global.gtid_purged")[0][0])
 
     def has_logged(self, gtid: str) -> bool:
-        """Whether the transactions that end a GTID set are the server's own or came to it; MySQL's sets tell it anyhow."""
         if not self._server.is_mariadb:
             return True
         (state,) = self.rows("SELECT @@global.gtid_binlog_state, @@global.gtid_slave_pos")
@@ -105,9 +102,9 @@ class ServerLogs:
         return all(numbers.get(origin, 0) >= int(number) for origin, _, number in wanted)
 
     def check_purged(self, start: Position) -> None:
-        """Raise PositionLostError if the server has purged transactions that come after a GTID set.
+        """Raise PositionLostError if the server has purged transactions that follow a GTID set.
 
-        MariaDB looks for them itself when it begins a dump by GTID set, so it is asked about its own positions only.
+        MariaDB checks this when a dump begins. Query it only for positions of the same server.
         """
         if not self._server.is_mariadb:
             missing = self.rows("SELECT GTID_SUBTRACT(@@global.gtid_purged, %s)", (start.gtid,))[0][0]
@@ -123,7 +120,7 @@ class ServerLogs:
             )
 
     def check_journal(self, start: Position) -> Position:
-        """The position as one of this server; raises PositionLostError where it has no such log, or that ends before."""
+        """Return the position with this server's identity. Raises PositionLostError if the server does not have it."""
         self.check_source(start)
         sizes = dict(self.listed())
         offset = max(start.offset, layout.FIRST)
@@ -135,36 +132,36 @@ class ServerLogs:
                 f"{start.journal} of {self._source.address} ends at {size}, before offset {offset}",
                 reason=LostReason.BEYOND,
                 position=start,
-                remedy="The server lost the end of its log, or is not the one that the position was made on.",
+                remedy="Check the server: it lost the end of the log, or the position comes from another server.",
             )
         return attrs.evolve(start, offset=offset, source=self._server.identity)
 
     def check_source(self, start: Position) -> None:
-        """Raise PositionLostError for journal and offset of another server."""
+        """Raise PositionLostError for a journal and offset of another server."""
         if start.source and start.source != self._server.identity:
             raise PositionLostError(
                 f"the position is one of server {start.source}, and {self._source.address} is {self._server.identity}",
                 reason=LostReason.OTHER_SERVER,
                 position=start,
-                remedy="Journals of two servers do not compare: resume by GTID set, or from a time.",
+                remedy="Resume by GTID set or from a time: journals of two servers cannot be compared.",
             )
 
     def no_log(self, position: Position) -> PositionLostError:
         return PositionLostError(f"{self._source.address} has no log {position.journal}; {self.span()}", position=position)
 
     def or_gtids(self, remedy: str) -> str:
-        """A remedy, and the further one that servers with GTIDs have."""
+        """Add "or set gtid_mode=ON" to a remedy if the server has GTIDs."""
         return f"{remedy}, or set gtid_mode=ON on the server." if self._server.has("gtids") else f"{remedy}."
 
     def span(self) -> str:
-        """What the server still has, for messages."""
+        """Return the range of logs that the server has, for messages."""
         try:
             logs = self.listed()
         except SourceError:
-            return "its logs cannot be listed"
+            return "the logs cannot be listed"
         return f"it has {logs[0][0]} to {logs[-1][0]}"
 
 
 def shortened(text: str) -> str:
-    """A text with its end cut off, where it is too long for a message."""
+    """Cut a text to 200 characters for a message."""
     return text if len(text) <= 200 else text[:197] + "…"

@@ -1,6 +1,6 @@
-"""A server as a source.
+"""A MySQL or MariaDB server as a source.
 
-What goes over a connection to it is the parts' of ``connection.py``.
+The connection is in ``connection.py``.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from canal.parse.source.server import ServerOptions
 from canal.parse.source.session import QuerySession
 from canal.status import SourceEnd
 
-#: How a URL is written.
+#: The remedy for a malformed URL.
 URL_FORM: Final = "Write mysql://user@host:3306/; in a user or password / is %2F, ? is %3F, # is %23 and @ is %40."
 
 
 def database(url: str) -> str:
-    """The database that a URL names; "" for none. Raises ConfigError."""
+    """Return the database of a URL; "" if there is none. Raises ConfigError."""
     try:
         return unquote(urlsplit(url).path.strip("/"))
     except ValueError:
-        raise ConfigError("the URL cannot be read", remedy=URL_FORM) from None
+        raise ConfigError("cannot parse the URL", remedy=URL_FORM) from None
 
 
 def parse_url(url: str) -> dict[str, Any]:
-    """The options of a source that a URL names; the password only where it has one. Raises ConfigError."""
+    """Return the source options of a URL; with the password only if the URL has it. Raises ConfigError."""
     try:
         parts = urlsplit(url)
         port = parts.port or 3306
-    except ValueError:  # whose text may show a part of the password
-        raise ConfigError("the URL's host or port cannot be read", remedy=URL_FORM) from None
+    except ValueError:  # the error's text may contain a part of the password
+        raise ConfigError("cannot parse the URL's host or port", remedy=URL_FORM) from None
     if parts.scheme not in ("mysql", "mariadb") or not parts.hostname:
         raise ConfigError("the URL names no server", remedy=URL_FORM)
     found: dict[str, Any] = {"host": parts.hostname, "port": port, "user": unquote(parts.username or "root")}
@@ -49,7 +49,7 @@ def parse_url(url: str) -> dict[str, Any]:
     if extra.keys() - known:
         raise ConfigError(
             f"the URL has an unknown option: {', '.join(sorted(extra.keys() - known))}",
-            remedy=f"There are {', '.join(sorted(known))}.",
+            remedy=f"Use one of: {', '.join(sorted(known))}.",
         )
     return found | extra
 
@@ -59,26 +59,26 @@ def parse_url(url: str) -> dict[str, Any]:
 class MySQLSource(ServerOptions):
     """A MySQL or MariaDB server as a source.
 
-    Its user needs REPLICATION SLAVE and REPLICATION CLIENT, and SELECT where the server does not write
-    binlog_row_metadata=FULL. Without TLS a password is not sent so that whoever answers can read it, but with an option that
-    says so: docs/security.md has what each mode protects against.
+    The user needs REPLICATION SLAVE and REPLICATION CLIENT, and SELECT unless the server writes binlog_row_metadata=FULL.
+    Without TLS, a password is never sent in a form that an unauthenticated server could read, unless an option allows it.
+    See docs/security.md.
 
     Raises:
-        ConfigError: an option is of a wrong type or has a value that means nothing.
+        ConfigError: an option has a wrong type or an invalid value.
     """
 
     @classmethod
     def from_url(cls, url: str, **options: Any) -> MySQLSource:
-        """A source of ``mysql://user:password@host:port/?option=value&…``; ``options`` win over those of the URL.
+        """Return the source for ``mysql://user:password@host:port/?option=value&…``. ``options`` override those of the URL.
 
         Raises:
-            ConfigError: what it says of the URL never shows the password.
+            ConfigError: the URL is invalid. The message never contains the password.
         """
         found = parse_url(url)
         if database(url):
             raise ConfigError(
-                "the URL names a database, and a server has one log for all",
-                remedy="Use a filter for it, or canal.connect(url), which takes only its changes.",
+                "the URL names a database, but a server has one log for all databases",
+                remedy="Use a filter, or canal.connect(url), which sets the filter to that database.",
             )
         return cls(**{**found, **options})
 
@@ -88,14 +88,14 @@ class MySQLSource(ServerOptions):
         return connection
 
     def new_connection(self, server_id_hint: int | None = None) -> MySQLConnection:
-        """A connection that is not open yet: its ``close`` also ends an ``open`` that another thread waits in."""
+        """Return a connection that is not open yet. ``close`` also ends an ``open`` that waits in another thread."""
         server_id = self.server_id or server_id_hint or self._random_id
-        # The same for each connection of a reader: so a server drops what is left of the one before when we come back.
+        # The same UUID for each connection of a reader: the server then drops the reader's previous dump.
         replica_uuid = uuid.uuid5(uuid.UUID(self._replica_uuid), str(server_id))
         return MySQLConnection(self, server_id, str(replica_uuid))
 
     def read_end(self, timeout: float) -> SourceEnd:
-        """The end of the log and the sizes of its journals, over a connection of its own; each wait within ``timeout``."""
+        """Return the end of the log and the journals' sizes, over a new connection. Each wait is at most ``timeout``."""
         session = QuerySession(
             attrs.evolve(self, connect_timeout=min(timeout, self.connect_timeout), read_timeout=min(timeout, self.read_timeout))
         )
@@ -110,23 +110,23 @@ class MySQLSource(ServerOptions):
         return SourceEnd(tuple((name, size) for name, size in logs if size is not None), str(gtid or ""))
 
     def open_session(self) -> QuerySession:
-        """An ordinary connection for queries, set up and lazily opened; the caller closes it."""
+        """Return a session for queries that connects when first used; the caller closes it."""
         return QuerySession(self)
 
     def open_probe(self, timeout: float) -> QuerySession:
-        """As ``open_session``, for answers that take ``timeout`` s at most."""
+        """Return a session like ``open_session`` with ``timeout`` as the limit for an answer."""
         return attrs.evolve(self, connect_timeout=timeout, read_timeout=timeout).open_session()
 
 
 def _by_name(init: Callable[..., None]) -> Callable[..., None]:
-    """Says what takes a URL, where Python would say that there are no positional arguments."""
+    """Reject positional arguments with a message that names the URL constructors."""
 
     @wraps(init)
     def checked(self: MySQLSource, *arguments: object, **options: Any) -> None:
-        if arguments:  # they are not shown, for one may have a password
+        if arguments:  # do not show them: they may contain a password
             raise ConfigError(
-                "MySQLSource takes its options by name, such as host=",
-                remedy="Of a URL use MySQLSource.from_url(url) or canal.connect(url).",
+                "MySQLSource takes only keyword arguments, such as host=",
+                remedy="For a URL, use MySQLSource.from_url(url) or canal.connect(url).",
             )
         init(self, **options)
 
@@ -137,5 +137,5 @@ MySQLSource.__init__ = _by_name(MySQLSource.__init__)  # type: ignore[method-ass
 
 
 def another(source: Any) -> Any:
-    """The same source as another replica, which no other one throws out."""
+    """Return the same source with a new server id, so that no other replica displaces it."""
     return attrs.evolve(source, server_id=None) if isinstance(source, MySQLSource) else source

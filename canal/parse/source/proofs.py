@@ -1,4 +1,4 @@
-"""Whether a server still has what was read of its log: a reset, a restored backup or another server is an error."""
+"""Checks that a server still has the log that was read. Detects a reset, a restored backup, or another server."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from canal.position import Position, journal_key
 
 
 class Proofs:
-    """Compares a server with the position up to which its log was read.
+    """Compares a server with the position up to which the log was read.
 
     Args:
-        incarnation: returns what tells the log that the server has now from others of that name, as ``Beside.incarnation``.
+        incarnation: returns the present incarnation of a journal, as ``SideReader.incarnation``.
     """
 
     def __init__(self, source: ServerOptions, login: Login, logs: ServerLogs, incarnation: Callable[[str], str | None]) -> None:
@@ -27,39 +27,41 @@ class Proofs:
         self._login = login
         self._logs = logs
         self._incarnation = incarnation
-        #: Of the log, when it was last seen to be the one that is read.
+        #: The end of the log when the incarnation was last checked.
         self._end = Position()
 
     def check_executed(self, login: Any, position: Position) -> list[str]:
-        """A server that has not executed what was read already is another one, or has lost transactions.
+        """Raise PositionLostError if the server has not executed transactions that were read.
+
+        It is then another server, or has lost them.
 
         Returns:
-            What an operator should know, where it is neither.
+            Warnings for the operator if the server may only lag behind.
         """
         missing = str(run(login, "SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (position.gtid,))[0][0])
         if not missing or self._login.server.identity.lower() in missing.lower() and self._is_logged_still(position):
             return []
-        text = f"{self._source.address} has not executed transactions that the position says are done: {shortened(missing)}"
+        text = f"{self._source.address} has not executed transactions that the position contains: {shortened(missing)}"
         shared = run(login, "SELECT GTID_SUBTRACT(%s, %s)", (position.gtid, missing))[0][0]
         if not shared or self._login.server.identity.lower() in missing.lower():
             raise PositionLostError(
                 text,
                 reason=LostReason.DIVERGED,
                 position=position,
-                remedy="It is not the server that the position is from (nor a replica of it), or it lost them.",
+                remedy="Check the server: it lost the transactions, or it is neither the position's server nor a replica of it.",
             )
-        return [f"{text}; if they never come to it, what was delivered of them is not in its tables"]
+        return [f"{text}. If they never reach it, delivered changes are missing from the server's tables"]
 
     def check_end(self, position: Position, *, by_offset: bool, is_streaming: bool) -> bool:
-        """Whether the log ends where reading stands, when nothing came for a while; in a dump by GTID set that is not known.
+        """Return whether the log ends at ``position``; True in a dump by GTID set. Called when no event came for a while.
 
         Raises:
-            PositionLostError: the server does not have any more what was read.
+            PositionLostError: the server no longer has the log that was read.
         """
         if by_offset or not self._login.server.has_gtids:
             end = self._logs.end()
             if _is_before(end, position):
-                raise self._reset(position, f"its log ends at {end}")
+                raise self._reset(position, f"the log ends at {end}")
             return _is_same(end, position)
         if not self._login.server.is_mariadb:
             missing = str(self._logs.rows("SELECT GTID_SUBTRACT(%s, @@global.gtid_executed)", (position.gtid,))[0][0])
@@ -72,26 +74,28 @@ class Proofs:
         return True
 
     def _check_log(self, position: Position) -> None:
-        """A dump by GTID set leaves out all that is done, also in a log that was begun anew and has the same GTIDs again."""
+        """Raise PositionLostError if the log was reset. A dump by GTID set would skip new transactions with reused GTIDs."""
         end = self._logs.end()
         if _is_before(end, position) or _is_before(end, self._end):
-            raise self._reset(position, f"its log ends at {end}")
+            raise self._reset(position, f"the log ends at {end}")
         if position.incarnation and not any(_is_same(end, one) for one in (position, self._end)):
             found = self._incarnation(position.journal)
             if found and found != position.incarnation:
-                raise self._reset(position, f"{position.journal} was begun anew, and what it has again does not come")
+                raise self._reset(position, f"{position.journal} was reset, and transactions with reused GTIDs are not sent")
             if found:
                 self._end = end
 
     def _is_logged_still(self, position: Position) -> bool:
-        """Whether the log is still the one that was read, up to there: a commit that waits for a semi-synchronous replica is
-        sent before it counts as executed."""
+        """Return whether the log still has what was read.
+
+        A commit that waits for a semi-synchronous replica is sent before it counts as executed.
+        """
         if not position.incarnation or self._incarnation(position.journal) != position.incarnation:
             return False
         return not _is_before(self._logs.end(), position)
 
     def check_state(self, position: Position, state: str) -> None:
-        """A MariaDB that has not logged its own transactions that are done has lost them."""
+        """Raise PositionLostError if a MariaDB server has lost transactions that it originated."""
         _, lacking = known_start(attrs.evolve(position, source="another"), self._login.server.identity, state or "0-0-0")
         own = int(self._login.server.identity.partition("@")[0])
         if any(server == own for _, server, _ in lacking):
@@ -99,10 +103,10 @@ class Proofs:
 
     def _reset(self, position: Position, why: str) -> PositionLostError:
         return PositionLostError(
-            f"{self._source.address} has lost what was read of its log: {why}",
+            f"{self._source.address} no longer has the log that was read: {why}",
             reason=LostReason.DIVERGED,
             position=position,
-            remedy="Its log was reset, or it was restored.",
+            remedy="The server was reset, or was restored from a backup.",
         )
 
 
@@ -115,16 +119,17 @@ def _is_same(end: Position, other: Position) -> bool:
 
 
 def known_start(position: Position, identity: str, state: str) -> tuple[str, list[tuple[int, int, int]]]:
-    """From where MariaDB can send: it refuses a GTID that it does not have, as a replica that lags behind does not.
+    """Return the GTID set to start from on MariaDB.
+
+    MariaDB refuses a GTID that it does not have, which is normal for a replica with replication lag.
 
     Args:
-        position: its GTID set is done.
-        identity: of the server.
-        state: its gtid_binlog_state: the last number that it has logged, by domain and server id.
+        position: all transactions of the GTID set are done.
+        identity: the server's identity.
+        state: the server's gtid_binlog_state: the last logged number by domain and server id.
 
     Returns:
-        The GTID set to connect with, and of which (domain, server id) transactions up to which number must be left out
-        because they are done.
+        The GTID set, and a list of (domain, server id, number): skip these transactions up to that number, they are done.
     """
     if not position.source or position.source == identity:
         return position.gtid, []
@@ -144,9 +149,9 @@ def known_start(position: Position, identity: str, state: str) -> tuple[str, lis
             start.append(f"{domain}-{server}-{last}")
         elif any(one == domain for one, _ in logged):
             raise PositionLostError(
-                f"its log has no transaction of domain {domain} by server {server}, of which those up to {number} are done",
+                f"the log has no transaction of domain {domain} by server {server}, and those up to {number} are done",
                 reason=LostReason.DIVERGED,
                 position=position,
-                remedy="It is not a replica of the server that the position is from, or does not log what it replicates.",
+                remedy="Check that it replicates from the position's server and logs the replicated transactions.",
             )
     return ",".join(start), done

@@ -1,8 +1,8 @@
-"""What a source of raw binlog events promises: the Protocols that the parser knows it by.
+"""Protocols that the parser requires of a source of raw binlog events.
 
-``Source`` and ``Connection`` are what every source must have. What one may have beside it is in Protocols by what it is able
-to: ``LogReader``, ``SchemaReader`` and ``StreamTeller`` for a connection, ``SourceTeller`` for a source. Their bodies are
-what holds of one that is not able to it, and ``complete`` fills them in, once per connection: the parser asks for all of it.
+Every source must implement ``Source`` and ``Connection``. Optional abilities are in other Protocols: ``LogReader``,
+``SchemaReader`` and ``StreamInfo`` for a connection, ``SourceInfo`` for a source. Their method bodies are the defaults for
+a connection without the ability. ``complete`` adds the defaults once, so the parser may call every method.
 """
 
 from __future__ import annotations
@@ -27,36 +27,35 @@ Start = str | Position
 
 @runtime_checkable
 class Source(Protocol):
-    """Something that can be connected to again and again: a server, binlog files, a fake.
+    """A server, binlog files or a fake that can be connected to repeatedly.
 
-    It may also have what is in ``SourceTeller``, in parts too.
+    It may also implement any part of ``SourceInfo``.
     """
 
     def connect(self, server_id_hint: int | None = None) -> Connection:
-        """Open one connection; ``server_id_hint`` is used where the configuration names no server id.
+        """Open a connection. ``server_id_hint`` is used if the configuration has no server id.
 
-        Blocks for as long as the source's own connect timeout at most. Finds out what cannot work before anything
-        streams.
+        Blocks at most for the source's connect timeout. Detects wrong settings before streaming starts.
 
         Raises:
-            ConnectionLostError: nobody answers; trying again may help.
+            ConnectionLostError: the server does not answer; a retry may help.
             AuthenticationError: the user or a privilege is refused.
-            SourceError: any other fault of the source, such as a setting that makes its log useless.
+            SourceError: any other fault of the source, such as a setting that makes the log useless.
         """
         ...
 
 
 @runtime_checkable
 class Connection(Protocol):
-    """One connection to a source. Used by one thread at a time; only ``close`` may be called by any other.
+    """A connection to a source, used by one thread at a time. Only ``close`` may be called from another thread.
 
-    After an error other than those of ``resolve`` and ``table_columns`` it is of no more use than to be closed.
-    It may also have what is in ``LogReader``, ``SchemaReader`` and ``StreamTeller``, in parts too.
+    After an error, except from ``resolve`` and ``table_columns``, the only valid call is ``close``.
+    A connection may also implement any part of ``LogReader``, ``SchemaReader`` and ``StreamInfo``.
     """
 
     @property
     def identity(self) -> str:
-        """A stable id of the server, to tell whether journals and offsets mean the same logs; "" for files."""
+        """A stable id of the server. Journals and offsets are comparable only if it is equal. "" for files."""
         ...
 
     @property
@@ -66,21 +65,21 @@ class Connection(Protocol):
 
     @property
     def has_gtids(self) -> bool:
-        """Whether transactions have GTIDs, so that an empty set at "latest" or "earliest" means none rather than unknown."""
+        """Whether transactions have GTIDs: then an empty set at "latest" or "earliest" means none rather than unknown."""
         ...
 
     @property
     def full_metadata(self) -> bool | None:
-        """Whether the server is set to write binlog_row_metadata=FULL; None where that is not known."""
+        """Whether the server has binlog_row_metadata=FULL; None if unknown."""
         ...
 
     def resolve(self, start: Start) -> Position:
         """Find the position that ``start`` means now.
 
-        ``"latest"`` is the present end of the log, ``"earliest"`` the oldest that is still there. A position with
-        journal or GTID set is checked and given back; one with only a time becomes the start of the first transaction
-        at or after it (within its journal, where it names one); if there is none yet, the end. The result names a
-        journal and an offset or a GTID set that a later ``dump`` can start from.
+        ``"latest"`` is the present end of the log, ``"earliest"`` the oldest available position. A position with a journal
+        or GTID set is checked and returned. A position with only a time becomes the start of the first transaction at or
+        after that time, or the end if there is none. If it also has a journal, only that journal is searched. The result
+        has a journal and offset, or a GTID set, that ``dump`` accepts.
 
         Raises:
             PositionLostError: the log does not reach back to the position, or has no such position.
@@ -88,134 +87,135 @@ class Connection(Protocol):
         ...
 
     def dump(self, position: Position) -> None:
-        """Begin to stream from a concrete position; once per connection.
+        """Start streaming from a concrete position; once per connection.
 
-        By journal and offset where the position has the ``incarnation`` of its journal, so that the reader can prove that it
-        is still the same one; else by GTID set where it has one and the source can; else by journal and offset.
-        ``position.row`` does not count here: the transaction that follows is sent whole.
+        If the position has an ``incarnation``, start at the journal and offset. The reader can then check
+        that the journal is unchanged. Otherwise start after the GTID set if the source supports that, or at journal and
+        offset. ``position.row`` is ignored: the next transaction is sent whole.
 
         Raises:
-            PositionLostError: it is known already that the log is gone; else the first ``read`` raises it.
+            PositionLostError: the log is known to be gone. Otherwise the first ``read`` may raise it.
         """
         ...
 
     def read(self, timeout: float) -> Sequence[bytes] | None:
-        """The events that have arrived: whole (19-byte header to checksum), in the log's order, good until the next ``read``.
+        """Return the events that have arrived: whole, from 19-byte header to checksum, in log order, valid until the next call.
 
-        Returns as soon as there is one event, ``[]`` when there was none within ``timeout`` seconds, None at the end of
-        a log that is not followed. The stream begins with an artificial ROTATE that names the journal, then the
-        journal's FORMAT_DESCRIPTION, as a server sends them; heartbeats come as events.
+        Returns as soon as there is an event, ``[]`` after ``timeout`` seconds without one, and None at the end of a log that
+        is not followed. As from a server, the stream starts with an artificial ROTATE that names the journal and the
+        journal's FORMAT_DESCRIPTION, and heartbeats are events.
 
         Raises:
             ConnectionLostError: the connection broke, was closed, or was silent for longer than heartbeats allow.
             PositionLostError, ServerError: the server ended the stream with an error.
-            DecodeError: the stream or file is damaged.
+            DecodeError: the stream or file is corrupt.
         """
         ...
 
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
-        """The columns of a table as they are now; None when there is no such table or nobody to ask.
+        """Return the present columns of a table; None if there is no such table or no server to query.
 
         Raises:
-            ConnectionLostError: the server could not be asked.
+            ConnectionLostError: the query failed.
         """
         ...
 
     def close(self) -> None:
-        """End the connection; a ``read`` that waits in another thread raises ConnectionLostError. Never raises."""
+        """Close the connection; a waiting ``read`` in another thread raises ConnectionLostError. Never raises."""
         ...
 
 
 @attrs.frozen
 class Description:
-    """Tables as they are now, default charsets of databases, and one setting of the server."""
+    """Tables as they are now, the databases' default charsets, and lower_case_table_names."""
 
     tables: tuple[TableVersion, ...]
     databases: dict[str, str] = attrs.field(factory=dict)
     lower_case_table_names: int = 0
-    #: Databases of whose tables none was asked for.
+    #: Databases without queried tables.
     unread: frozenset[str] = frozenset()
 
 
 class LogReader(Protocol):
-    """Reads the log by the side of the stream, and tells what is in it. Raises what ``read`` does."""
+    """Reads the log next to the stream. Methods raise the same errors as ``Connection.read``."""
 
     @property
     def can_replay(self) -> bool:
-        """Whether there are ``journal_names`` and ``replay``."""
+        """Whether ``journal_names`` and ``replay`` work."""
         return False
 
     def journal_names(self) -> list[str]:
-        """The journals that are there, the oldest first."""
+        """Return the available journals, oldest first."""
         raise NotImplementedError
 
     def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
-        """The events of one journal from ``offset`` on, its FORMAT_DESCRIPTION first."""
+        """Yield the events of one journal from ``offset`` on, FORMAT_DESCRIPTION first."""
         raise NotImplementedError
 
     def end_of_log(self) -> Position:
-        """Journal and offset of the present end."""
+        """Return the journal and offset of the present end."""
         raise NotImplementedError
 
     def incarnation(self, journal: str) -> str | None:
-        """What tells a journal that is there now from others of its name, see ``Position.incarnation``; "" where there is no
-        such journal, None where nobody can tell."""
+        """Return the incarnation of a journal (``Position.incarnation``); "" if there is no such journal, None if unknown."""
         return None
 
     def check_end(self, position: Position) -> bool:
-        """Whether the log ends where reading stands, when nothing came for a while; True where that is not known.
+        """Return whether the log ends at ``position``; True if unknown. Called when no event came for a while.
 
         Raises:
-            PositionLostError: the source does not have any more what was read.
+            PositionLostError: the source no longer has the log that was read.
         """
         return True
 
     def has_logged(self, gtid: str) -> bool:
-        """Whether the source's log has the transactions that end a GTID set, or may have them."""
+        """Return whether the source's log has, or may have, the last transactions of a GTID set."""
         return True
 
     @property
     def purged(self) -> str:
-        """GTIDs that the source has executed and may have in no journal; "" where there are none."""
+        """GTIDs that the source has executed and may have purged; "" if there are none."""
         return ""
 
 
 class SchemaReader(Protocol):
-    """Tells tables as they are now. Raises what ``Connection.table_columns`` does."""
+    """Reads table definitions as they are now. Methods raise the same errors as ``Connection.table_columns``."""
 
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
-        """All that is known of one table, or of every table of the databases in which one is accepted; None where there is
-        nobody to ask."""
+        """Describe one table, or every table of the databases with an accepted table.
+
+        None if there is no server to query.
+        """
         return None
 
     def json_columns(self, schema: str, table: str) -> Container[str]:
-        """The columns that MariaDB made of the type JSON."""
+        """Return the columns that MariaDB created as JSON."""
         return ()
 
     def unlogged_columns(self, schema: str, table: str) -> Container[str]:
-        """The columns of a MariaDB table whose values in the log are not those of the table, as far as the source can tell."""
+        """Return the columns of a MariaDB table with logged values that are known to differ from the table's."""
         return ()
 
     def table_names(self) -> list[tuple[str, str]] | None:
-        """Schema and name of every table and view; None where nobody can tell."""
+        """Return (schema, name) of every table and view; None if unknown."""
         return None
 
     @property
     def full_images(self) -> bool:
-        """Whether the source is set to log whole rows (binlog_row_image=FULL); True where that is not known."""
+        """Whether the source logs whole rows (binlog_row_image=FULL); True if unknown."""
         return True
 
     def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str] | None:
-        """Names of the tables of a schema that are called so, or begin so; None where nobody can tell."""
+        """Return the tables of a schema with this name or name prefix; None if unknown."""
         return None
 
     @property
     def logs_cascades(self) -> bool:
-        """Whether the rows that a cascading foreign key changes are in the log."""
+        """Whether the log has the rows that cascading foreign keys change."""
         return False
 
     def foreign_keys(self) -> list[ForeignKey]:
-        """The cascading foreign keys of all tables."""
+        """Return the cascading foreign keys of all tables."""
         return []
 
     @property
@@ -225,36 +225,36 @@ class SchemaReader(Protocol):
 
     @property
     def lower_case_table_names(self) -> int | None:
-        """The server's setting where the user gives it; None where it is for the server to say."""
+        """The server's setting, if the user passed it; None if the server must be queried."""
         return None
 
 
 class StreamTeller(Protocol):
-    """Tells how it stands with the stream."""
+    """The state of the stream."""
 
     @property
     def clock_offset(self) -> float | None:
-        """Seconds that the source's clock is ahead of ours; None for 0."""
+        """Seconds by which the source's clock is ahead of ours; None means 0."""
         return None
 
     @property
     def is_alive(self) -> bool:
-        """Whether silence means that the source has no more."""
+        """Whether silence means that the source has no new events."""
         return True
 
     @property
     def sends_heartbeats(self) -> bool:
-        """Whether the source says by heartbeats that it has no more: silence for a moment may be the network's."""
+        """Whether the source sends heartbeats while it has no events. Without one, silence may be a network delay."""
         return False
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What an operator should know about the position from which it streams."""
+        """Warnings for the operator about the start position."""
         return ()
 
     @property
     def unlogged(self) -> Sequence[Unlogged]:
-        """Changes that are missing from the source's log, because of its settings."""
+        """Changes that the source's settings keep out of the log."""
         return ()
 
     @property
@@ -263,65 +263,67 @@ class StreamTeller(Protocol):
         return ()
 
     def held_up_by(self) -> str:
-        """What the source waits for before it begins to send; "" where it has begun, or nobody can tell."""
+        """Describe the reason why the source does not begin to send; "" if it has begun, or if unknown."""
         return ""
 
 
 class FullConnection(LogReader, SchemaReader, StreamTeller, Connection, Protocol):
-    """All that the parser uses of a connection. Who derives from it is used as it is."""
+    """Everything that the parser uses of a connection. A subclass needs no completion."""
 
 
 class SourceTeller(Protocol):
-    """Tells of a source what ``Instance.status()`` and messages say of it, and what else can be opened than a stream."""
+    """Facts about a source for ``Instance.status()`` and messages, and connections other than the stream."""
 
     @property
     def address(self) -> str:
-        """Where it is; "" where it has no name."""
+        """The source's address; "" if it has none."""
         return ""
 
     @property
     def host(self) -> str:
-        """Of the server; "" where it is none."""
+        """The server's host; "" if the source is no server."""
         return ""
 
     @property
     def port(self) -> int:
-        """Of the server; 0 where it is none."""
+        """The server's port; 0 if the source is no server."""
         return 0
 
     @property
     def check_interval(self) -> float:
-        """Seconds without a change after which ``LogReader.check_end`` is asked."""
+        """Seconds without a change after which ``LogReader.check_end`` is called."""
         return math.inf
 
     def read_end(self, timeout: float) -> SourceEnd | None:
-        """The end of the log, over a connection of its own; each wait within ``timeout``. None where nobody can tell."""
+        """Return the end of the log, over a new connection. Each wait is at most ``timeout``. None if unknown."""
         return None
 
     @property
     def new_connection(self) -> Callable[[int | None], Any] | None:
-        """Makes a connection, for a server id hint, whose ``open()`` does what ``connect`` does, and ends when another thread
-        calls ``close()``; None where ``connect`` is all there is."""
+        """A factory that accepts a server id hint and returns an unopened connection; None if there is only ``connect``.
+
+        The connection's ``open()`` does the work of ``connect``. ``close()`` from another thread ends ``open()``.
+        """
         return None
 
     def open_probe(self, timeout: float) -> Any:
-        """A session for queries whose answers take ``timeout`` s at most; None for a source that takes none."""
+        """Return a session for queries, with ``timeout`` as the limit for an answer; None if unsupported."""
         return None
 
 
 def complete(connection: Connection) -> FullConnection:
-    """A connection with all that the parser uses: itself where it derives from ``FullConnection``."""
+    """Add the defaults to a connection, unless it derives from ``FullConnection``."""
     whole: Any = connection if FullConnection in type(connection).__mro__ else _CompletedConnection(connection)
     return cast(FullConnection, whole)
 
 
 def teller(source: Source) -> SourceTeller:
-    """What a source tells of itself, with what it does not."""
+    """Return the ``SourceInfo`` of a source, with defaults for missing members."""
     return cast(SourceTeller, Completed(source, (SourceTeller,)))
 
 
 class Completed:
-    """An object of somebody else's; what that does not have is as ``others`` say."""
+    """Wraps a user's object. Missing attributes come from the Protocols in ``others``."""
 
     def __init__(self, inner: Any, others: tuple[type, ...]) -> None:
         self._inner: Final = inner
@@ -354,7 +356,7 @@ class _CompletedConnection(Completed):
         return found
 
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description | None:
-        """What ``table_columns`` tells of one table."""
+        """Return the result of ``table_columns`` if the connection has no ``describe``."""
         ask = getattr(self._inner, "describe", None)
         if ask is not None:
             known: Description | None = ask(schema, table, accepts=accepts)

@@ -1,4 +1,4 @@
-"""Events of a file as a server sends them: an artificial ROTATE, and a FORMAT_DESCRIPTION before the middle of a log.
+"""Converts events of a file to the form in which a server sends them: artificial ROTATE, FORMAT_DESCRIPTION.
 
 Never reads a file.
 """
@@ -13,7 +13,7 @@ from canal.parse.log.events import Format, as_closed, put
 
 
 def rotate_event(journal: str, offset: int, *, checksum: bool) -> bytes:
-    """The artificial ROTATE that tells which journal comes next and at which offset."""
+    """Return an artificial ROTATE event: the next journal and offset."""
     name = journal.encode("utf-8", "surrogateescape")
     size = layout.ROTATE_NAME + len(name) + layout.CHECKSUM * checksum
     head = bytes(4) + bytes((ROTATE,)) + bytes(4) + size.to_bytes(4, "little") + bytes(4) + bytes((ARTIFICIAL_F, 0))
@@ -25,7 +25,7 @@ def _sealed(event: bytes, checksum: bool) -> bytes:
 
 
 def as_resent(event: bytes, form: Format) -> bytes:
-    """A FORMAT_DESCRIPTION as sent before the middle of a file: it does not belong there and announces no restart."""
+    """Return a FORMAT_DESCRIPTION for the middle of a file, without an end position and without the sign of a restart."""
     plain = as_closed(event)
     plain = put(put(plain, layout.END, bytes(4)), layout.FORMAT_CREATED, bytes(4))
     return _sealed(plain[: -layout.CHECKSUM], True) if form.knows_checksums else plain

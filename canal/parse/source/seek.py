@@ -1,4 +1,4 @@
-"""Start positions: from "latest", "earliest", a position or a time to where a dump can begin."""
+"""Resolves a start ("latest", "earliest", a position or a time) to a position where a dump can begin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from canal.position import Position
 
 
 class Seek:
-    """Finds a start position in the logs of a server; for a time it reads them."""
+    """Finds a start position in the logs of a server. Reads logs only to search for a time."""
 
     def __init__(self, source: ServerOptions, login: Login, logs: ServerLogs, beside: Beside) -> None:
         self._source = source
@@ -26,7 +26,6 @@ class Seek:
         self._beside = beside
 
     def resolve(self, start: Start) -> Position:
-        """As ``Connection.resolve``."""
         if isinstance(start, Position):
             return self._resolve_position(start)
         if start == "latest":
@@ -43,16 +42,14 @@ class Seek:
             return start if is_here else attrs.evolve(start, incarnation="")
         if start.gtid and not start.journal and not start.timestamp:
             raise ServerError(
-                f"{self._source.address} has no GTIDs and the position has only a GTID set",
+                f"{self._source.address} has no GTIDs, and the position has only a GTID set",
                 remedy=self._logs.or_gtids("Give a journal and an offset"),
             )
         if start.journal and (start.offset or not start.timestamp):
             return self._logs.check_journal(start)
         if start.timestamp:
             return self._search(start)
-        raise ConfigError(
-            "the start position is empty", remedy='Give a journal, a GTID set or a time, or "latest" or "earliest".'
-        )
+        raise ConfigError("the start position is empty", remedy='Give a journal, a GTID set, a time, "latest" or "earliest".')
 
     def _search(self, start: Position) -> Position:
         target = -(-start.timestamp // 1000)  # events have whole seconds
@@ -64,7 +61,7 @@ class Seek:
         return self._scan(names[first], target, one_journal=False)
 
     def _log_time(self, journal: str) -> int:
-        """When a log was begun: the time of its FORMAT_DESCRIPTION."""
+        """Return when a log was begun: the time of the FORMAT_DESCRIPTION."""
         scan = TransactionScan()
         for event in self._beside.events(journal):
             scan.feed(event)

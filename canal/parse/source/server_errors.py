@@ -1,7 +1,7 @@
-"""What the errors of a server mean: one table from error number and text to the library's error and its remedy.
+"""Maps a server's errors to the library's errors: one table from error number and text to error class and remedy.
 
-Never asks a server anything. ``MEANINGS`` is the whole of it, in the order in which its rows are tried; the texts were taken
-from MySQL 5.5 to 9.7 and MariaDB 10.1 to 11.8.
+Never queries a server. The rows of ``MEANINGS`` are tried in order. The texts come from MySQL 5.5 to 9.7 and MariaDB 10.1
+to 11.8.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from canal.position import Position
 
 
 class During(enum.Flag):
-    """What was done when the error came."""
+    """The operation that failed."""
 
     LOGIN = enum.auto()
     QUERY = enum.auto()
     DUMP = enum.auto()
-    #: A dump from an offset, before the first event of the log came.
+    #: A dump from an offset, before the first event arrived.
     START = enum.auto()
     ANY = LOGIN | QUERY | DUMP
 
 
 class SourceLogin(Protocol):
-    """The part of a source that messages name."""
+    """The parts of a source that messages mention."""
 
     @property
     def address(self) -> str: ...
@@ -46,15 +46,15 @@ class SourceLogin(Protocol):
     def user(self) -> str: ...
 
 
-_OTHER_LOG: Final = "The server lost the end of its log, or is not the one that the position was made on."
-_NO_EVENT: Final = "No event of that log begins at that offset, or it is damaged there: start from the begin of a transaction."
+_OTHER_LOG: Final = "The server lost the end of the log, or the position comes from another server."
+_NO_EVENT: Final = "No event begins at that offset, or the log is damaged there: start at the beginning of a transaction."
 _GRANT: Final = (
     "As an administrator: GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO '{user}'@'%'; with the account's host "
     "for %."
 )
 _NEW_PASSWORD: Final = (
-    "Its hash is in the format before MySQL 4.1. As an administrator: SET old_passwords = 0; "
-    "SET PASSWORD FOR '{user}'@'%' = PASSWORD('…'); where that is refused (MySQL 5.6), make the account anew."
+    "The hash has the format before MySQL 4.1. As an administrator: SET old_passwords = 0; "
+    "SET PASSWORD FOR '{user}'@'%' = PASSWORD('…'); if that is refused (MySQL 5.6), drop and create the account."
 )
 
 
@@ -64,10 +64,10 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 @attrs.frozen
 class Meaning:
-    """One row: an error with one of ``numbers`` (empty: any) whose text has ``text`` in it, and what it means.
+    """A row of the table: matches an error by ``numbers`` (empty: any) and by ``text``.
 
-    ``error`` says what is done: a ConnectionLostError is retried for ever; a PositionLostError goes to the ``on_lost`` that
-    the user chose; anything else stops the instance until an operator has followed ``remedy``.
+    ``error`` decides the reaction: a ConnectionLostError is retried for ever, a PositionLostError is handled by ``on_lost``, and
+    any other error stops the instance until an operator follows ``remedy``.
     """
 
     name: str
@@ -83,14 +83,14 @@ class Meaning:
 
 
 MEANINGS: Final[tuple[Meaning, ...]] = (
-    # -- of a dump: 1236 says a dozen things, told apart by their texts only
+    # -- dumps: error 1236 has many meanings, which differ only in their text
     Meaning(
         "server id twice",
         During.DUMP,
         (),
         r"same server_uuid/server_id|same server_id",
         ServerError,
-        "Another replica or reader uses our server id {server_id}: give each a server_id of its own.",
+        "Another replica or reader uses our server id {server_id}: give each a different server_id.",
     ),
     Meaning(
         "log purged",
@@ -98,7 +98,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (),
         r"could not find first log file|could not open log file",
         PositionLostError,
-        "That log was purged or removed.",
+        "The server purged or removed that log.",
         LostReason.PURGED,
     ),
     Meaning(
@@ -107,7 +107,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (13, 29),
         r"",
         PositionLostError,
-        "That log was removed by hand, or the server may not read it: put it back.",
+        "Restore that log: it was removed manually, or the server may not read it.",
         LostReason.PURGED,
     ),
     Meaning(
@@ -125,7 +125,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (),
         r"purged required binary logs|purged binary logs containing gtids|could not find gtid state",
         PositionLostError,
-        "Transactions that were not read yet are in no log any more.",
+        "The server purged transactions that were not read yet.",
         LostReason.PURGED,
     ),
     Meaning("GTIDs not in the log", During.DUMP, (1945, 1951, 1955), r"", PositionLostError, _OTHER_LOG, LostReason.DIVERGED),
@@ -147,7 +147,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         _OTHER_LOG,
         LostReason.BEYOND,
     ),
-    # The first thing that it read there: no event begins at that offset. Some servers take any bytes for a length.
+    # The server failed at the first event that it read, so no event begins there. Some servers interpret any bytes as a length.
     Meaning(
         "no event there",
         During.DUMP,
@@ -159,7 +159,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         _NO_EVENT,
         LostReason.BEYOND,
     ),
-    # MySQL 5.5 does not say where.
+    # MySQL 5.5 does not report the offset.
     Meaning(
         "no event there, from the start",
         During.START,
@@ -169,14 +169,14 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         _NO_EVENT,
         LostReason.BEYOND,
     ),
-    # Of MySQL 5.5. Others send events of up to 1 GiB in any case, so that a larger one is damage, and they say where.
+    # MySQL 5.5 only. Other servers always send events of up to 1 GiB, so a larger event is damaged, and they report the offset.
     Meaning(
         "event too large",
         During.DUMP,
         (),
         r"max_allowed_packet(?!.*the first event)",
         ServerError,
-        f"Raise max_allowed_packet on the server, up to 1G. If it is, the log is damaged. {GO_ON_AFTER}",
+        f"Raise max_allowed_packet on the server, up to 1G. If it is 1G already, the log is damaged. {GO_ON_AFTER}",
     ),
     Meaning(
         "log not readable",
@@ -184,7 +184,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (),
         r"(?:I/O|unknown) error|error reading file",
         ServerError,
-        "The server cannot read its log: it was reset while it was sent, or its disk is damaged. Check it, and start again.",
+        "The log was reset during the dump, or the server's disk is damaged. Check it, then start again.",
     ),
     Meaning(
         "log damaged",
@@ -192,7 +192,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (),
         r"bogus data|corrupted data|truncated in the middle|did not pass|max_allowed_packet|bad magic|format_description",
         ServerError,
-        f"The server's log is damaged there: check its disk. {GO_ON_AFTER}",
+        f"The server's log is damaged there: check the disk. {GO_ON_AFTER}",
     ),
     Meaning(
         "anonymous transaction, gtid_mode=ON",
@@ -226,8 +226,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (1047,),
         r"",
         ServerError,
-        "This server cannot read its log from an offset, as a schema history does: set binlog_row_metadata=FULL on it, and "
-        'start from "latest" or a GTID set.',
+        "This server cannot stream from an offset, which a schema history requires: set binlog_row_metadata=FULL on "
+        'it, and start from "latest" or a GTID set.',
     ),
     Meaning(
         "no log",
@@ -237,10 +237,10 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         ServerError,
         "Set log_bin and a server_id in the server's configuration, and restart it.",
     ),
-    # Since we connected. The next dump is by journal and offset.
+    # The setting changed after we connected. The next dump uses journal and offset.
     Meaning("GTIDs switched off", During.DUMP, (), r"auto_position.*gtid_mode", ConnectionLostError),
     Meaning("checksums switched", During.DUMP, (), r"can ?not handle replication events", ConnectionLostError),
-    # -- of anything
+    # -- any operation
     Meaning(
         "no TLS",
         During.LOGIN,
@@ -255,7 +255,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (2006, 2013, 2026),
         r"alert.*(?:certificate|unknown ca)",
         AuthenticationError,
-        "Check ssl_cert and ssl_key: the server takes certificates only of the authorities in its own ssl_ca.",
+        "Check ssl_cert and ssl_key: the server accepts only certificates of the authorities in the server's ssl_ca.",
     ),
     Meaning(
         "the server's certificate",
@@ -271,11 +271,11 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (2026,),
         r"protocol|version|cipher|handshake.failure|too.small|renegotiation",
         ServerError,
-        "The server has no TLS version and cipher that we take, or (MySQL 5.7 and older) refuses our ssl_cert: a lower "
-        'tls_min_version takes older ones ("TLSv1" those of every server), and ssl_mode="DISABLED" goes without TLS.',
+        "The server offers no TLS version and cipher that we accept, or (MySQL 5.7 and older) refuses our ssl_cert: use a lower "
+        'tls_min_version ("TLSv1" works with every server), or ssl_mode="DISABLED" for no TLS.',
     ),
     Meaning(
-        "TLS", During.LOGIN, (2026,), r"", ServerError, "Check the TLS set-up of the server and of what is between it and us."
+        "TLS", During.LOGIN, (2026,), r"", ServerError, "Check the TLS configuration of the server and of proxies in between."
     ),
     Meaning(
         "password expired",
@@ -283,7 +283,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (1820, 1862),
         r"",
         AuthenticationError,
-        "The password has expired: as an administrator, ALTER USER … IDENTIFIED BY … and give us the new one.",
+        "The password has expired: as an administrator, ALTER USER … IDENTIFIED BY …, and configure the new password.",
     ),
     Meaning(
         "account locked", During.ANY, (3118, 4151), r"", AuthenticationError, "As an administrator: ALTER USER … ACCOUNT UNLOCK."
@@ -294,7 +294,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (3955, 4150),
         r"",
         AuthenticationError,
-        "Too many passwords were wrong: as an administrator, ALTER USER … ACCOUNT UNLOCK; on MariaDB, FLUSH PRIVILEGES.",
+        "Too many wrong passwords: as an administrator, ALTER USER … ACCOUNT UNLOCK; on MariaDB, FLUSH PRIVILEGES.",
     ),
     Meaning(
         "host blocked",
@@ -302,7 +302,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (1129,),
         r"",
         AuthenticationError,
-        "Too many connections of our host were broken off: as an administrator, FLUSH HOSTS, or since MySQL 8.4 "
+        "Too many connections from our host were interrupted: as an administrator, FLUSH HOSTS, or since MySQL 8.4 "
         "TRUNCATE TABLE performance_schema.host_cache.",
     ),
     Meaning(
@@ -311,8 +311,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (1130,),
         r"",
         AuthenticationError,
-        "The server has no account for our host: as an administrator, CREATE USER '{user}'@'…' IDENTIFIED BY '…' with its "
-        "name or address, and grant it what a reader needs.",
+        "The server has no account for our host: as an administrator, CREATE USER '{user}'@'…' IDENTIFIED BY '…' with the "
+        "host's name or address, and grant the privileges that a reader needs.",
     ),
     Meaning("TLS demanded", During.LOGIN, (3159,), r"", AuthenticationError, 'Use ssl_mode="REQUIRED".'),
     Meaning(
@@ -321,8 +321,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (2061,),
         r"in clear text",
         AuthenticationError,
-        "An account for LDAP or PAM: allow_cleartext=True sends the password itself, over a unix_socket or with "
-        'ssl_mode="VERIFY_IDENTITY" (or "VERIFY_CA" and ssl_ca) only. Or, as an administrator, give it another plugin.',
+        "The account uses LDAP or PAM: set allow_cleartext=True, which sends the password only over a unix_socket or with "
+        'ssl_mode="VERIFY_IDENTITY" (or "VERIFY_CA" and ssl_ca). Or, as an administrator, change the plugin.',
     ),
     Meaning(
         "password to a stranger",
@@ -330,8 +330,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (2061,),
         r"nothing proves who answers",
         AuthenticationError,
-        "Use TLS (ssl_mode), or the server's RSA key, server_public_key. Where nobody else can answer, "
-        "get_server_public_key=True believes the key that comes.",
+        "Use TLS (ssl_mode) or the server's RSA key (server_public_key). On a trusted network, "
+        "get_server_public_key=True accepts the key that the server sends.",
     ),
     Meaning(
         "TLS needed",
@@ -339,8 +339,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (2061,),
         r"TLS",
         AuthenticationError,
-        'Use TLS (ssl_mode="REQUIRED", and tls_min_version="TLSv1" where the server has no TLS 1.2), or as an administrator '
-        "give the account another plugin.",
+        'Use TLS (ssl_mode="REQUIRED", and tls_min_version="TLSv1" if the server has no TLS 1.2), or as an administrator '
+        "change the account's plugin.",
     ),
     Meaning("old password", During.LOGIN, (1275, 2049), r"", AuthenticationError, _NEW_PASSWORD),
     Meaning(
@@ -352,7 +352,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (1524,),
         r"",
         AuthenticationError,
-        "As an administrator, load the plugin in the server, or give the account another one.",
+        "As an administrator, load the plugin in the server, or change the account's plugin.",
     ),
     Meaning(
         "plugin not supported",
@@ -368,8 +368,8 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (1698,),
         r"",
         AuthenticationError,
-        "The account has no password: log in over the server's unix_socket as the system's user of that name, or as an "
-        "administrator give it one.",
+        "The account has no password: log in over the server's unix_socket as the operating system user of that name, or as "
+        "an administrator set a password.",
     ),
     Meaning(
         "refused",
@@ -377,8 +377,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (1044, 1045),
         r"",
         AuthenticationError,
-        "Check user, password, the host that the account is for and what it REQUIREs: SSL needs TLS, X509 also ssl_cert and "
-        "ssl_key.",
+        "Check user, password, the account's host and REQUIRE clause: SSL needs TLS, X509 also ssl_cert and ssl_key.",
     ),
     Meaning(
         "only SUPER may",
@@ -386,7 +385,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (1227,),
         r"\(at least one of\) the SUPER privilege",
         AuthenticationError,
-        "This release allows it to nobody else: as an administrator, GRANT SUPER ON *.* TO '{user}'@'%';",
+        "This release requires SUPER for it: as an administrator, GRANT SUPER ON *.* TO '{user}'@'%';",
     ),
     # MySQL and MariaDB answer 1045 to a replica without REPLICATION SLAVE.
     Meaning("privilege missing", During.QUERY | During.DUMP, (1045, 1142, 1143, 1227), r"", AuthenticationError, _GRANT),
@@ -396,7 +395,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (1040, 1203, 1226),
         r"",
         ConnectionLostError,
-        "Raise max_connections on the server, or the limit of the user.",
+        "Raise max_connections of the server, or the user's limit.",
     ),
     Meaning(
         "offline mode",
@@ -428,7 +427,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (2068,),
         r"",
         ServerError,
-        "We never send one, and no server has a reason to ask: find out what answers there.",
+        "Find out which program answers there: a server has no reason to request a file, and we never send one.",
     ),
     Meaning(
         "answer too large",
@@ -436,7 +435,7 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
         (2020,),
         r"",
         ServerError,
-        "docs/limits.md says how much an answer may take. Check host and port, and what answers there.",
+        "Check host and port, and which program answers there. docs/limits.md lists the size limits of answers.",
     ),
     Meaning("shut down", During.ANY, (1053, 1077, 1078, 1079), r"", ConnectionLostError),
     Meaning("killed", During.ANY, (1317, 1927, 3169, 4031), r"", ConnectionLostError),
@@ -448,16 +447,16 @@ MEANINGS: Final[tuple[Meaning, ...]] = (
 
 
 def meaning(during: During, number: int, text: str) -> Meaning | None:
-    """The first row that fits; None for an error that nobody has met: the instance stops."""
+    """Return the first row that matches; None for an unknown error, which stops the instance."""
     return next((row for row in MEANINGS if row.fits(during, number, text)), None)
 
 
 def login_error(error: BaseException, source: SourceLogin) -> SourceError:
-    """The library's error for one that PyMySQL raised while it connected."""
+    """Convert an error that PyMySQL raised during the login."""
     number, text = _number_and_text(error)
     cause = getattr(error, "original_exception", error)
     message = f"cannot connect to {source.address} as {source.user!r}: {text}"
-    if isinstance(error, RuntimeError):  # a package that PyMySQL needs for this kind of login is missing
+    if isinstance(error, RuntimeError):  # PyMySQL lacks a package for this authentication plugin
         return AuthenticationError(message, remedy="Install pymysql[rsa,ed25519].")
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
         number = 2026
@@ -468,18 +467,16 @@ def login_error(error: BaseException, source: SourceLogin) -> SourceError:
 
 
 def query_error(error: BaseException, source: SourceLogin, doing: str) -> SourceError:
-    """The library's error for one that PyMySQL raised for a query; ``doing`` says what the query was for."""
+    """Convert an error that PyMySQL raised for a query; ``doing`` is the query's purpose, for the message."""
     number, text = _number_and_text(error)
     message = f"cannot {doing} on {source.address}: {text}"
-    if number == 0 or isinstance(error, OSError):  # of the driver or the network; numbers of TLS are not a server's
+    if number == 0 or isinstance(error, OSError):  # from the driver or the network; TLS numbers are not the server's
         return ConnectionLostError(message)
     return _error(meaning(During.QUERY, number, text), message, source, errno=number)
 
 
-def stream_error(
-    error: ServerError, source: SourceLogin, server_id: int, position: Position, *, begun: bool = True
-) -> SourceError:
-    """What an error packet inside a dump means; ``begun``: events of the log came before it."""
+def stream_error(error: ServerError, source: SourceLogin, server_id: int, position: Position, *, begun: bool = True) -> SourceError:
+    """Convert an error packet inside a dump. ``begun``: events of the log came before it."""
     message = f"{source.address} ended the dump: {error.message} (error {error.errno})"
     during = During.DUMP if begun or position.offset <= layout.FIRST else During.DUMP | During.START
     found = meaning(during, error.errno, error.message)

@@ -1,4 +1,4 @@
-"""Queries to a server, over a connection of their own beside the dump."""
+"""A separate connection for queries while the first one streams."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _UNKNOWN_VARIABLE: Final = 1193
 
 
 class QuerySession:
-    """A connection for queries: opened at the first one, opened again once when it was lost in the meantime.
+    """A connection for queries: opened by the first query, and reopened once per query if it was lost.
 
-    Queries come from one thread; ``close`` may come from any.
+    One thread runs queries. Any thread may call ``close``.
     """
 
     def __init__(self, source: ServerOptions) -> None:
         self._source = source
         self._connection: Any = None
-        #: Of the server of the connection; known with the first query.
+        #: The server's release; set by the first query.
         self.release: Release
         self._opening = _pymysql.Opening()
         self._closed = False
@@ -56,7 +56,7 @@ class QuerySession:
         return self._closed
 
     def rows(self, sql: str, args: tuple[Any, ...] = (), *, doing: str) -> list[tuple[Any, ...]]:
-        """Run a query that may be repeated."""
+        """Run a query. It must be safe to repeat: a lost connection is reopened once."""
         with self._busy:
             reused = self._connection is not None
             try:
@@ -67,7 +67,6 @@ class QuerySession:
                 return self._run(sql, args, doing)
 
     def table_columns(self, schema: str, table: str) -> TableSchema | None:
-        """The columns of a table as they are now; None when there is none, or none that the user may see."""
         rows = self.rows(
             COLUMNS_QUERY + " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
             (schema, table),
@@ -76,11 +75,11 @@ class QuerySession:
         return TableSchema(schema, table, tuple(column_of(texts(row)[2:]) for row in rows)) if rows else None
 
     def logs(self) -> list[tuple[str, int | None]]:
-        """Names and sizes of the logs that the server still has, the oldest first; of a size that it does not tell us None."""
+        """Return names and sizes of the server's logs, oldest first. The size is None if the server does not report it."""
         doing = "list the logs"
         try:
             return [(str(row[0]), int(row[1])) for row in self.rows("SHOW BINARY LOGS", doing=doing)]
-        except AuthenticationError:  # MySQL before 5.5.25 shows them to users with SUPER only
+        except AuthenticationError:  # MySQL before 5.5.25 allows SHOW BINARY LOGS only with SUPER
             first = self.rows("SHOW BINLOG EVENTS LIMIT 1", doing=doing)
             last = self.rows(self.release.status_query, doing=doing)
             if not first or not last or not (between := _names_between(str(first[0][0]), str(last[0][0]))):
@@ -88,7 +87,6 @@ class QuerySession:
             return [*((name, None) for name in between[:-1]), (between[-1], int(last[0][1]))]
 
     def json_columns(self, schema: str, table: str) -> set[str]:
-        """The columns that MariaDB made of the type JSON: LONGTEXT with a check."""
         rows = self.rows(
             "SELECT check_clause FROM information_schema.check_constraints WHERE constraint_schema = %s AND table_name = %s",
             (schema, table),
@@ -98,13 +96,12 @@ class QuerySession:
         return {one[1].replace("``", "`") for one in found if one}
 
     def unlogged_columns(self, schema: str, table: str) -> set[str]:
-        """The columns of a MariaDB table whose values in the log are not those of the table."""
         return unlogged_columns(self.rows(UNLOGGED_QUERY, (schema, table), doing=f"read the columns of {schema}.{table}"))
 
     def describe(self, schema: str = "", table: str = "", *, accepts: Accepts = accept_all) -> Description:
-        """All that is known of one table as it is now, or of every table of the databases in which one is accepted.
+        """Describe one table, or every table of the databases with an accepted table.
 
-        Those are read some hundred tables at a time, so that no server needs ``read_timeout`` for an answer.
+        Tables are queried in chunks of a few hundred, so that each answer arrives within ``read_timeout``.
         """
         doing = f"read the columns of {schema}.{table}" if schema else "list the tables"
 
@@ -129,11 +126,9 @@ class QuerySession:
         return Description(tuple(tables), {str(row[0]): str(row[1]) for row in databases}, int(lower_case), frozenset(unread))
 
     def table_names(self) -> list[tuple[str, str]]:
-        """Schema and name of every table and view that the user may see."""
         return [(str(row[0]), str(row[1])) for row in map(texts, self.rows(NAMES_QUERY, doing="list the tables"))]
 
     def foreign_keys(self) -> list[ForeignKey]:
-        """The cascading foreign keys of all tables that the user may see, in one query."""
         rows = self.rows(
             "SELECT constraint_schema, table_name, unique_constraint_schema, referenced_table_name, delete_rule, update_rule"
             " FROM information_schema.referential_constraints",
@@ -143,10 +138,10 @@ class QuerySession:
         return [key for key in keys if key.cascades]
 
     def tables_like(self, schema: str, name: str, *, is_prefix: bool) -> list[str]:
-        """Names of the tables of a schema that are called so, or begin so.
+        """Return the tables of a schema with this name or name prefix.
 
-        MariaDB lists tables without their locks: while one takes the place of another by RENAME, neither may be in the
-        list. A whole name is looked up under its lock.
+        A prefix may miss a table: MariaDB lists tables without locks, and during a RENAME that swaps two tables neither may be
+        listed. A whole name is looked up under its lock.
         """
         condition, args = ("LEFT(table_name, %s) = %s", (len(name), name)) if is_prefix else ("table_name = %s", (name,))
         rows = self.rows(
@@ -175,7 +170,7 @@ class QuerySession:
             raise failure from error
 
     def _close_late(self) -> None:
-        """Do what ``close`` could not do while it was called during the login."""
+        """Close the connection if ``close`` was called during the login."""
         if self._closed:
             _pymysql.close(self._connection)
 
@@ -190,27 +185,26 @@ class QuerySession:
         connection = self._connection
         if connection is not None:
             _pymysql.abort(connection)
-        # A query that runs ends at once, and a login too unless it waits for a name; it closes what it opened by itself.
+        # A running query ends at once, and so does a login, unless it waits for DNS. Then the login closes the connection.
         if self._busy.acquire(blocking=connection is not None):
             self._drop()
             self._busy.release()
 
 
 def _names_between(first: str, last: str) -> list[str]:
-    """The names that a server gave its logs from the first to the last, both included; [] for logs of two base names."""
+    """Return the log names from ``first`` to ``last`` inclusive; [] if their base names differ."""
     (base, begin), (other, end) = journal_key(first), journal_key(last)
     return [f"{base}.{number:06}" for number in range(begin, end + 1)] if base == other else []
 
 
 def run(connection: Any, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All rows of one query."""
     with _pymysql.understood(), connection.cursor() as cursor:
         cursor.execute(sql, args or None)
         return list(cursor.fetchall())
 
 
 def try_to_set(connection: Any, setting: str) -> None:
-    """Change a setting of the session, unless the server is one that only says it is of a release that has it."""
+    """Change a session setting. Ignore servers that lack it although they claim a release that has it."""
     try:
         run(connection, f"SET SESSION {setting}")
     except _pymysql.DriverError as error:

@@ -1,6 +1,6 @@
-"""The events of one dump, from the socket.
+"""Reads the events of a dump from the socket.
 
-Never looks inside an event further than its type.
+Parses only the type of events.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from canal.parse.source.server import ServerOptions
 from canal.parse.source.server_errors import stream_error
 from canal.position import Position
 
-#: Events that open a dump before the server has found the position to start from.
+#: Events at the start of a dump, sent before the server has found the start position.
 _OPENING_EVENTS = frozenset((ROTATE, FORMAT_DESCRIPTION, PREVIOUS_GTIDS, BINLOG_CHECKPOINT, MARIADB_GTID_LIST))
 
 
 class DumpStream:
-    """The events of one dump, read from a socket that was taken over from PyMySQL.
+    """The events of a dump, read from a socket that PyMySQL opened.
 
-    One thread reads; ``close`` may come from any other and wakes it.
+    One thread reads. ``close`` may come from another thread and wakes the reader.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class DumpStream:
         self._start = start
         self._framer = PacketFramer(source.receive_buffer)
         self._early: Sequence[bytes] = self._framer.feed(ahead) if ahead else []
-        #: Whether it runs over TLS.
+        #: Whether the connection uses TLS.
         self.is_encrypted = isinstance(sock, ssl.SSLSocket)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
@@ -54,11 +54,10 @@ class DumpStream:
 
     @property
     def ended(self) -> bool:
-        """Whether the server has said that its log ends here."""
+        """Whether the server has reported the end of its log."""
         return bool(self._framer.ended)
 
     def read(self, timeout: float) -> Sequence[bytes]:
-        """As ``Connection.read``, except that ``[]`` with ``ended`` is the end of the log."""
         deadline = time.monotonic() + timeout
         with self._reading:
             events, self._early = self._early, []
@@ -77,7 +76,7 @@ class DumpStream:
         return events
 
     def _receive(self) -> int:
-        """Bytes that came into the framer's room, or -1 when there are none yet."""
+        """Receive into the framer's buffer. Return the byte count, or -1 if there are none yet."""
         if self._closed:
             raise self._lost("was closed")
         try:
@@ -88,7 +87,7 @@ class DumpStream:
         except (BlockingIOError, ssl.SSLWantReadError, InterruptedError):
             return -1
         except ssl.SSLWantWriteError:
-            # An answer to a TLS key update does not fit into the socket's buffer; it goes out with the next try.
+            # The answer to a TLS key update does not fit into the socket's buffer; the next try sends it.
             time.sleep(0.001)
             return -1
         except (OSError, ValueError) as error:
@@ -102,26 +101,26 @@ class DumpStream:
         return count
 
     def _receive_rest(self, room: memoryview, count: int) -> int:
-        """TLS gives one record of at most 16 KiB at a time; take along what is already decrypted or waiting."""
+        """Receive the data that is already decrypted or waiting: TLS returns one record of at most 16 KiB at a time."""
         while 0 < count < len(room):
             try:
                 more = self._socket.recv_into(room[count:])
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
             except OSError:
-                break  # what has come is good; the next call meets the error again
+                break  # the received data is valid; the next call raises the error again
             if not more:
                 break
             count += more
         return count
 
     def _wait(self, deadline: float) -> bool:
-        """Sleep until there may be bytes; False at the deadline. Raises when the server was silent for too long."""
+        """Wait for data; return False at the deadline. Raise ConnectionLostError if the server was silent for too long."""
         now = time.monotonic()
         limit = 3 * self._source.heartbeat_interval if self._settled and self._beats else self._source.seek_timeout
         silent_until = self._heard + limit
         try:
-            if now >= silent_until and not self._poll.poll(0):  # else it is this process that was held up
+            if now >= silent_until and not self._poll.poll(0):  # with data waiting, our process was suspended
                 raise self._lost(f"is half-open: {'not even a heartbeat' if self._beats else 'nothing'} came for {limit:g} s")
             if now >= deadline:
                 return False
@@ -132,17 +131,17 @@ class DumpStream:
 
     @property
     def is_alive(self) -> bool:
-        """Whether heartbeats come as they should, or something else does."""
+        """Whether events or heartbeats arrive on time."""
         return self._settled and self._beats and time.monotonic() - self._heard < 1.5 * self._source.heartbeat_interval
 
     def _lost(self, what: str, *, by_source: bool = False) -> ConnectionLostError:
         return ConnectionLostError(f"the replication connection to {self._source.address} {what}", by_source=by_source)
 
     def _ended(self) -> ConnectionLostError:
-        error = self._lost("was closed without a word, by the server or on the way", by_source=True)
+        error = self._lost("was closed without a message, by the server or a proxy", by_source=True)
         error.remedy = (
-            f"That was {time.monotonic() - self._heard:.1f} s after the last byte. A KILL does so, and whatever on the way "
-            f"ends connections that are idle for less than heartbeat_interval, {self._source.heartbeat_interval:g} s."
+            f"It was closed {time.monotonic() - self._heard:.1f} s after the last byte. Check for a KILL, and for a proxy or "
+            f"firewall that closes idle connections sooner than heartbeat_interval, {self._source.heartbeat_interval:g} s."
         )
         return error
 
@@ -151,13 +150,13 @@ class DumpStream:
             return error
         found = stream_error(error, self._source, self._server_id, self._start, begun=self._settled)
         if self._settled:
-            found.position = None  # whoever has read on knows where
+            found.position = None  # the caller knows a later position
         return found
 
     def close(self) -> None:
         self._closed = True
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-        # The reader wakes at once and lets go; only then may the descriptor be given to somebody else.
+        # The reader wakes at once and releases the lock. Only then may the descriptor number be reused.
         with self._reading, contextlib.suppress(OSError):
             self._socket.close()

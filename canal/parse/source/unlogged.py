@@ -1,6 +1,6 @@
-"""Changes that a server applies and does not write to its log, because of its settings.
+"""Finds changes that a server applies but, because of the settings, does not log.
 
-Never connects: the caller passes the means to ask.
+Never connects: the caller passes a function that runs queries.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _RUNNING: Final = slice(10, 12)
 
 @attrs.frozen
 class Unlogged:
-    """Changes that are missing from a server's log.
+    """Changes that a server applies but does not log.
 
-    ``is_fatal``: the server applies changes of any table without logging them, now. ``only`` and ``ignored`` are the
-    databases of ``binlog_do_db`` and ``binlog_ignore_db``.
+    ``is_fatal``: the server does so now for changes of any table. ``only`` and ``ignored`` are the databases of
+    ``binlog_do_db`` and ``binlog_ignore_db``.
     """
 
     setting: str
@@ -46,35 +46,35 @@ def unlogged(release: Release, settings: Mapping[str, str], status: tuple[Any, .
     """
     name = next((one for one in OF_REPLICAS[:2] if one in settings), "")
     if name and settings[name].upper() == "OFF":
-        remedy = f"Set {name}=ON in its configuration and restart it."
+        remedy = f"Set {name}=ON in the server's configuration and restart it."
         if settings.get("wsrep_on", "").upper() == "ON":
-            text = f"it is a node of a Galera cluster with {name}=OFF, so what the other nodes commit is not in its log"
+            text = f"it is a Galera node with {name}=OFF, so commits of other nodes are not in the log"
             yield Unlogged(name, text, remedy, is_fatal=True)
         elif role := _replication(release, settings, ask):
-            text = f"it is a replica with {name}=OFF, so what it replicates is not in its log"
+            text = f"it is a replica with {name}=OFF, so replicated changes are not in the log"
             if role == "stopped":
-                text = f"{text}; its replication is stopped now"
-            remedy = f"{remedy} Or read the server that it replicates from; or, if it replicates no more, RESET its replication."
+                text = f"{text}; replication is stopped now"
+            remedy = f"{remedy} Or read from its source server; or, if it no longer replicates, RESET its replication."
             yield Unlogged(name, text, remedy, is_fatal=role == "running")
     for option, names, which in zip(("binlog_do_db", "binlog_ignore_db"), map(str, status[2:4]), ("all other", "those")):
         if names:
             databases = frozenset(names.split(","))
             yield Unlogged(
                 option,
-                f"{option}={names} keeps changes of {which} databases out of its log",
-                f"Remove {option} from its configuration and restart it, or leave those databases out of the filter.",
+                f"{option}={names} keeps changes of {which} databases out of the log",
+                f"Remove {option} from the server's configuration and restart it, or leave those databases out of the filter.",
                 only=databases if option == "binlog_do_db" else frozenset(),
                 ignored=databases if option == "binlog_ignore_db" else frozenset(),
             )
 
 
 def _replication(release: Release, settings: Mapping[str, str], ask: Ask) -> Literal["running", "stopped", ""]:
-    """Return whether a server replicates, or has replicated; "" if it never did."""
+    """Return whether a server replicates or has replicated; "" if it never did."""
     if not release.is_mariadb:
         rows = ask(release.replica_query)
         runs = any(str(one) != "No" for row in rows for one in row[_RUNNING])
         return "running" if runs else "stopped" if rows else ""
-    # MariaDB since 10.5 answers SHOW SLAVE STATUS only to users with the privilege SLAVE MONITOR.
+    # MariaDB since 10.5 allows SHOW SLAVE STATUS only with the privilege SLAVE MONITOR.
     running = ask("SHOW GLOBAL STATUS WHERE Variable_name IN ('Slave_running', 'Slaves_running')")
     if any(str(value) not in ("OFF", "0") for _, value in running):
         return "running"
@@ -84,6 +84,6 @@ def _replication(release: Release, settings: Mapping[str, str], ask: Ask) -> Lit
 
 
 def _numbers(gtids: str) -> dict[str, int]:
-    """The last number of each domain and server in a set of MariaDB GTIDs."""
+    """Return the last number of each domain and server in a MariaDB GTID set."""
     parts = (one.strip().rpartition("-") for one in gtids.split(",") if one.strip())
     return {origin: int(number) for origin, _, number in parts}
