@@ -271,7 +271,7 @@ def test_a_url_that_is_none(url: str, told: str) -> None:
     ("call", "told"),
     [
         ("connect", r"within 0\.3 s: .* has not answered yet\. .*Check host, port and network"),
-        ("resolve", r"within 0\.3 s: .* has answered, and the position is still looked for\. .*start_timeout="),
+        ("resolve", r"within 0\.3 s: .* has answered, and the start position is being searched\. .*start_timeout="),
     ],
 )
 def test_a_start_that_takes_too_long_says_how_far_it_is(call: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,7 +215,7 @@ def test_a_parser_by_itself_is_not_started_on_its_own_thread() -> None:
     wait_until(lambda: refusals)
     parser.stop()
     assert threads() == []
-    assert "this is its thread" in refusals[0].message
+    assert "on the thread of its last run" in refusals[0].message
     sink, store = canal.sink.EntrySink(), canal.store.MemoryStore()
     store.start()
     sink.start("r", store)

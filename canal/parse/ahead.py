@@ -1,6 +1,6 @@
-"""What the log says of tables between two positions of it: the statements that change schemas, read by the side of the stream.
+"""Finds statements that change schemas between two positions of the log, over a side connection.
 
-Never says what a table is like; it says which statements may have changed it.
+Reports which statements may have changed a table, never what the table is like.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INDEX_CHANGES = frozenset(("TRUNCATE", "CINDEX", "DINDEX"))
 
 @attrs.frozen
 class LoggedStatement:
-    """A statement that changes schemas, with what its event says of its session; ``end`` is where it ends in the log."""
+    """A statement that changes schemas, with the session settings from the event. ``end`` is the position after it."""
 
     statement: Statement
     sql: str
@@ -66,18 +66,18 @@ class LoggedStatement:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether it may change any table."""
+        """Whether the statement may change any table."""
         return self.statement.doubtful and not self.statement.tables
 
     def touches(self, name: Table) -> bool:
-        """Whether the columns of the table may be others before it and after it, or the table another one."""
+        """Return whether the table may differ after the statement, in columns or identity."""
         if self.dropped_database == name[0]:
             return True
         return name in map(folded, self.statement.tables) and not self._is_harmless(name)
 
     @property
     def dropped_database(self) -> str | None:
-        """The database that is gone with its tables, or made anew."""
+        """The database that the statement drops with all tables, or replaces."""
         statement = self.statement
         if not statement.schema_wide:
             return None
@@ -89,22 +89,22 @@ class LoggedStatement:
         if statement.temporary or (statement.event_types and _INDEX_CHANGES.issuperset(statement.event_types)):
             return True
         if statement.event_type == "CREATE":
-            return statement.conditional and not statement.replaces  # of a table that exists afterwards in any case
+            return statement.conditional and not statement.replaces  # the table exists afterwards in any case
         if "ALTER" not in statement.event_types or statement.renames or len(statement.tables) != 1:
             return False
-        # What changes nothing in a table with none of its columns speaks of none of them.
+        # Apply the statement to a table that has none of the named columns. If nothing changes, it affects no columns.
         probe = Catalog(lower_case_table_names=1)
         before = TableVersion(TableSchema(*name, (column_from_text("\0", "int"),)), None, ())
         probe.put(before)
         applied, after = self.apply(probe), probe.get(*name)
         if applied.doubtful or after is None:
             return False
-        # Engines and partitions are no columns; those by a hash, which depend on the engine, come with unique keys of MariaDB.
+        # Engines and partitions are not columns. Hidden hash columns depend on the engine and belong to MariaDB's unique keys.
         return attrs.evolve(after, engine=before.engine if self.flavor == "mysql" else after.engine, partitioned=False) == before
 
     @property
     def creates(self) -> Table | None:
-        """The table that it makes and that cannot have been there before."""
+        """The table that the statement creates and that cannot have existed before."""
         statement = self.statement
         if statement.event_type != "CREATE" or statement.conditional or statement.replaces or statement.temporary or self.error:
             return None
@@ -112,7 +112,7 @@ class LoggedStatement:
 
 
 def logged_statement(decoder: BinlogDecoder, statement: Statement, sql: str, data: bytes) -> LoggedStatement:
-    """What a QUERY event says: the statement and its status variables."""
+    """Return the statement of a QUERY event with the event's status variables."""
     status = status_of(data)
     thread = data[layout.QUERY_THREAD : layout.QUERY_SECONDS]
     error = data[layout.QUERY_ERROR : layout.QUERY_STATUS_SIZE]
@@ -133,7 +133,7 @@ def logged_statement(decoder: BinlogDecoder, statement: Statement, sql: str, dat
 
 
 class StatementsByTable:
-    """Statements by the tables that they are about."""
+    """Statements, indexed by table."""
 
     def __init__(self, statements: list[LoggedStatement]) -> None:
         self._by_name: dict[Table, list[LoggedStatement]] = {}
@@ -148,33 +148,32 @@ class StatementsByTable:
                 self._drops.append((database, one))
 
     def first(self, name: Table) -> LoggedStatement | None:
-        """The first one that changes the table."""
+        """Return the first statement that changes the table."""
         key = folded(name)
         found = [one for one in self._by_name.get(key, ()) if one.touches(key)][:1]
         found += [one for database, one in self._drops if database == key[0]][:1]
         return min(found, key=lambda one: _order(one.end), default=None)
 
     def uncertain(self) -> list[Table]:
-        """Tables that may have been there before the first change of them."""
+        """Return the tables that may have existed before their first change."""
         firsts = {key: self.first(key) for key in self._by_name}
         return [self._names[key] for key, one in firsts.items() if one is not None and one.creates != key]
 
 
 class LogAhead:
-    """The statements between the position of the stream and a later one, for as long as the stream has not passed them.
+    """Searches the log between the stream's position and a later position for statements that change schemas.
 
     Args:
-        ask: gives the connection; raises when there is none any more.
-        stopped: whether the search is to end.
-        alarm: called with what makes columns less than certain.
+        ask: returns the connection; raises if it is closed.
+        stopped: returns whether to end the search.
+        alarm: called with reasons why columns may be wrong.
 
-    Each part of the log is looked through once: all up to ``_seen_to`` was, and ``_found`` has what is behind the position
-    that was asked from last.
+    Each part of the log is searched once: everything up to ``_seen_to``. ``_found`` has the statements after the last start.
     """
 
     def __init__(self, ask: Callable[[], FullConnection], stopped: Callable[[], bool], alarm: Callable[[str], None]) -> None:
         self.destination = ""
-        #: What takes its time just now, for messages.
+        #: The current search, for messages.
         self.doing = ""
         self._ask = ask
         self._stopped = stopped
@@ -183,38 +182,38 @@ class LogAhead:
         self._seen_to: Position | None = None
 
     def reset(self) -> None:
-        """The stream begins elsewhere: nothing is known."""
+        """Forget all results: the stream starts elsewhere."""
         self._found, self._seen_to = [], None
 
     def last_change(self, name: Table, start: Position, end: Position) -> tuple[LoggedStatement | None, bool]:
-        """The last statement between two positions that changes the table; whether one of them is not understood."""
+        """Return the last statement between two positions that changes the table, and whether any of them is not understood."""
         found = self.between(start, end)
         return next((one for one in reversed(found) if one.touches(name)), None), any(one.is_opaque for one in found)
 
     def between(self, start: Position, end: Position) -> list[LoggedStatement]:
-        """The statements between two positions."""
+        """Return the statements between two positions, reading only the part of the log that was not searched before."""
         seen = self._seen_to
         if seen is None or is_behind(start, seen):
             self._found, seen = [], start
         self._found = [one for one in self._found if is_behind(one.end, start)]
         if is_behind(end, seen):
-            log.info("[%s] looking for schema changes between %s and %s", self.destination, seen, end)
-            self.doing = f", still looking for schema changes between {seen} and {end}"
+            log.info("[%s] searching for schema changes between %s and %s", self.destination, seen, end)
+            self.doing = f", still searching for schema changes between {seen} and {end}"
             try:
                 self._found += self.scan(seen, end)
             finally:
                 self.doing = ""
-            log.info("[%s] %d schema changes are ahead", self.destination, len(self._found))
+            log.info("[%s] found %d schema changes ahead", self.destination, len(self._found))
             seen = end
         self._seen_to = seen
         return [one for one in self._found if not is_behind(one.end, end)]
 
     def scan(self, start: Position, end: Position) -> list[LoggedStatement]:
-        """All statements between two positions, read anew."""
+        """Read the log between two positions and return the statements."""
         if not is_behind(end, start):
             return []
         connection = self._ask()
-        if not connection.can_replay:  # a source that cannot be read by the side: anything may wait in its log
+        if not connection.can_replay:  # no side reads: the log may hold any statement
             return [opaque(end, connection.flavor)]
         names = connection.journal_names()
         if start.journal in names:
@@ -224,15 +223,15 @@ class LogAhead:
             try:
                 if not self._scan_journal(name, start.offset if name == start.journal else layout.FIRST, end, found):
                     break
-            except PositionLostError as error:  # the stream itself may have no need of that part of the log
+            except PositionLostError as error:  # the stream itself may not need that part of the log
                 if error.reason is not LostReason.GAP:
                     raise
-                self._alarm(f"{error.message}: where a statement in it changed columns, what is known of them is wrong")
+                self._alarm(f"{error.message}: if a statement there changed columns, the known columns are wrong")
                 found.append(opaque(Position(name, layout.FIRST), connection.flavor))
         return found
 
     def _scan_journal(self, journal: str, offset: int, end: Position, found: list[LoggedStatement]) -> bool:
-        """One journal from the offset on; False when the rest of the log is of no interest."""
+        """Search one journal from ``offset``. Return False once ``end`` is reached."""
         connection = self._ask()
 
         def changed(statement: Statement, sql: str, data: bytes) -> None:
@@ -245,15 +244,15 @@ class LogAhead:
         try:
             for event in connection.replay(journal, offset):
                 if self._stopped():
-                    raise ConnectionLostError("stopped while the log was searched for schema changes")
+                    raise ConnectionLostError("the parser was stopped during the search for schema changes")
                 decoder.feed([event])
                 if event[layout.TYPE] == FORMAT_DESCRIPTION and offset > layout.FIRST:
-                    decoder.offset = offset  # a copy of the journal's first event
+                    decoder.offset = offset  # the event was a copy of the journal's first event
                 if not is_behind(end, decoder.group_position):
                     return False
         except (AuthenticationError, ConnectionLostError, ServerError):
             raise
-        except SourceError as error:  # what lies behind it cannot be told, so it may be anything
+        except SourceError as error:  # the rest of the log is unknown, so it may hold any statement
             log.warning("[%s] the search for schema changes ends at %s: %s", self.destination, decoder.position, error)
             found.append(opaque(decoder.position, connection.flavor))
             return False
@@ -261,7 +260,7 @@ class LogAhead:
 
 
 def opaque(position: Position, flavor: str) -> LoggedStatement:
-    """Stands for what cannot be told."""
+    """Return a placeholder for statements whose effect is unknown."""
     return LoggedStatement(Statement("ddl", "QUERY", doubtful=True), "", position, 0, "", True, 0, flavor, ())
 
 
@@ -274,7 +273,7 @@ def _unread(body: bytes, release: Release) -> TableMap:
 
 
 def folded(name: Table) -> Table:
-    """Names that differ in case only are taken for one: with lower_case_table_names log and statements may differ."""
+    """Return the name in lower case: with lower_case_table_names, log and statements may differ in case."""
     return name[0].lower(), name[1].lower()
 
 
@@ -283,7 +282,7 @@ def _order(position: Position) -> tuple[int, int]:
 
 
 def is_behind(one: Position, other: Position) -> bool:
-    """Whether one position of the log is behind the other."""
+    """Return whether ``one`` is after ``other`` in the log."""
     if one.journal and other.journal:
         return _order(one) > _order(other)
     return other.precedes(one) is not False

@@ -1,24 +1,24 @@
-"""How long to wait before the next connection: twice as long each time, and anew from the start once one worked.
+"""Backoff between reconnects: the wait doubles each time and restarts after a connection that worked.
 
-Never sleeps: it takes how a connection ended and gives the seconds.
+Never sleeps: returns the seconds to wait.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: So many dumps in a row that the source ended soon after they began are no accident.
+#: More dumps in a row that the source ended early are not a coincidence.
 THROWN_OUT: Final = 5
 
 
 class Backoff:
     """The waits of one parser.
 
-    Two readers with one server id throw each other out: each of their connections works for a moment, so that waits that
-    begin anew would never end it. ``is_thrown_out`` tells of it, and waits grow then until a dump lasts.
+    Two readers with the same server id disconnect each other. Each connection works for a moment, so a wait that restarts every
+    time would never end the conflict. ``is_thrown_out`` detects this, and the wait grows until a dump lasts.
 
     Args:
-        first, most: seconds of the first wait, and of the longest.
+        first, most: seconds of the first and of the longest wait.
     """
 
     def __init__(self, first: float, most: float) -> None:
@@ -28,17 +28,17 @@ class Backoff:
 
     @property
     def is_thrown_out(self) -> bool:
-        """Whether the source has ended one dump after the other soon after it began."""
+        """Whether the source has ended several dumps in a row soon after they began."""
         return self.ended_soon >= THROWN_OUT
 
     def lost(self, *, gave_something: bool, seconds: float, by_source: bool) -> float:
-        """A connection was lost, or none was made: seconds to wait.
+        """Record a lost or failed connection and return the seconds to wait.
 
         Args:
-            gave_something: it delivered, so it did work; some servers end a dump behind its first events.
-            seconds: how long its dump lasted, 0 where none began: an attempt may take long and fail all the same. The other of
-                two readers waits no longer than ``most``, and a little by chance.
-            by_source: the source ended it.
+            gave_something: the connection delivered entries. Some servers end a dump after the first events.
+            seconds: duration of the dump; 0 if none began, as a failed attempt may also take long. The competing reader waits at
+                most ``most`` seconds plus jitter.
+            by_source: the source ended the connection.
         """
         self.ended_soon = self.ended_soon + 1 if by_source and seconds < 2 * self._most else 0
         if not self.is_thrown_out and (gave_something or seconds > self._most):

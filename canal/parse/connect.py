@@ -1,6 +1,6 @@
-"""The connection of one run of a parser: to its source, or to the standby after a switch.
+"""The connection of one parser run to the source, or to the standby after a failover.
 
-Never reads an event. To connect and to wait end at once when the run is stopped, or another source is taken.
+Never reads events. Connecting and waiting end at once when the run is stopped or the source is switched.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ _LOOK: Final = 60.0  # seconds between two looks at a standby
 
 
 class Link:
-    """Which source is read, and the connection to it.
+    """The active source and the connection to it.
 
     Args:
-        sources: the source and, where there is one, its standby, each with its start position.
+        sources: the source and the standby, if any, each with a start position.
 
-    ``changed``, under ``lock``, is notified of what others wait for: that the run is to stop or has ended, or that
-    another source is taken.
+    ``changed`` (under ``lock``) is notified when the run stops or has ended, and when the source is switched.
     """
 
     def __init__(
@@ -47,11 +46,11 @@ class Link:
         self.active = 0
         self.has_switched = False
         self.connection: FullConnection | None = None
-        #: Which source a server was reached by.
+        #: The source by which each server identity was reached.
         self.reached: dict[str, Source] = {}
         self._stopping = False
         self.ended = False
-        #: Of this run alone, where the configuration names none: two runs may read one source at the same time.
+        #: Used if the configuration has none. Unique per run: two runs may read one source at the same time.
         self._server_id = draw_server_id()
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
@@ -71,34 +70,34 @@ class Link:
             connection.close()
 
     def is_stopping(self) -> bool:
-        """Whether the run is to end."""
+        """Return whether the run should end."""
         return self._stopping
 
     @property
     def source(self) -> Source:
-        """The source that is read at present, or that it tries to reach."""
+        """The active source."""
         return self.sources[self.active][0]
 
     @property
     def teller(self) -> SourceTeller:
-        """What that one tells of itself."""
+        """The active source's ``SourceInfo``."""
         return self._tellers[self.active]
 
     @property
     def start(self) -> str | Position:
-        """The start position that is configured for it."""
+        """The active source's configured start."""
         return self.sources[self.active][1]
 
     @property
     def other_source(self) -> Source | None:
-        """The one to switch to; None without a standby."""
+        """The source to switch to; None without a standby."""
         return self.sources[1 - self.active][0] if len(self.sources) > 1 else None
 
     def open_probe(self, timeout: float) -> tuple[Source, Callable[[], Any]]:
-        """The source that is read now, and how to open a session for queries whose answers take ``timeout`` s at most.
+        """Return the active source, and a function that opens a session for queries with the limit ``timeout`` for an answer.
 
-        The first call also looks at the standby, and raises an alarm if it cannot be switched to. Later calls look at it again
-        every minute.
+        The first call also checks the standby, and raises an alarm if a switch to it would fail. Later calls repeat the
+        check every minute.
         """
         now, standby = time.monotonic(), self.other_source
         if standby is not None and (self.looked_at is None or now >= self.looked_at + _LOOK):
@@ -128,22 +127,22 @@ class Link:
                     first_look.warn_unlogged(connection, f"the standby {name_of(standby)}", self._tables, self._alarms)
                 self._compare(connection)
         except CanalError as error:  # a ConfigError too
-            self._alarms.tell(AlarmKind.FAILOVER, f"the standby {name_of(standby)} cannot be used: {error}", "standby")
+            self._alarms.tell(AlarmKind.FAILOVER, f"cannot use the standby {name_of(standby)}: {error}", "standby")
 
     def switch(self, reason: str = "by hand") -> bool:
-        """Go on at the other source, if it answers; False and an alarm when it does not, or there is none.
+        """Switch to the other source. Return False and raise an alarm if it does not answer or there is no standby.
 
-        May be called from any thread. What comes of the old source meanwhile is delivered first.
+        May be called from any thread. Entries that were received from the old source are delivered first.
         """
         other, old = self.other_source, self.source
         if other is None:
             self._alarms.tell(AlarmKind.FAILOVER, f"there is no standby to switch to ({reason})", "no standby")
             return False
         try:
-            with closing(complete(other.connect())) as standby, suppress(CanalError):  # of a source that does not answer
+            with closing(complete(other.connect())) as standby, suppress(CanalError):  # if the old source does not answer
                 self._compare(standby)
-        except CanalError as error:  # a ConfigError too: TLS files that are not there
-            self._alarms.tell(AlarmKind.FAILOVER, f"no switch to {name_of(other)} ({reason}): {error}", "no switch")
+        except CanalError as error:  # including ConfigError, such as missing TLS files
+            self._alarms.tell(AlarmKind.FAILOVER, f"cannot switch to {name_of(other)} ({reason}): {error}", "no switch")
             return False
         with self.lock:
             if self._stopping or self.ended or self.other_source is not other:
@@ -162,10 +161,10 @@ class Link:
             self.changed.wait_for(lambda: self._stopping or self.active != active, seconds)
 
     def choose(self, connection: FullConnection, position: Position | None) -> FullConnection | None:
-        """At the start: a connection with that one of source and standby of which the stored cursor is a position.
+        """Return a connection to the source or standby whose log the stored cursor belongs to.
 
-        After a switch that is the standby, for a later run and for another process too: the source may be back, and lag
-        or be followed by nobody.
+        After a failover that is the standby, also for a later run or another process. The old source may be back, but lag or
+        have no replicas.
         """
         other, source = self.other_source, self.source
         if position is None or other is None or position.source in ("", connection.identity):
@@ -174,12 +173,7 @@ class Link:
         try:
             second = self.connect(other)
         except CanalError as error:  # a ConfigError too
-            log.warning(
-                "[%s] %s, which may have the position of the cursor, does not answer: %s",
-                self._destination,
-                name_of(other),
-                error,
-            )
+            log.warning("[%s] %s may have the cursor's log but does not answer: %s", self._destination, name_of(other), error)
         found = second is not None and second.identity == position.source
         kept, dropped = (second, connection) if found else (connection, second)
         if dropped is not None:
@@ -189,16 +183,16 @@ class Link:
             if self._stopping:
                 return None
             if self.active != active:
-                raise ConnectionLostError(f"{name_of(source)} is given up")
+                raise ConnectionLostError(f"switched away from {name_of(source)}")
             if found:
                 self.active, self.has_switched = 1 - active, True
         if found:
-            why = f"the cursor is a position in its log, not in that of {name_of(source)}"
-            self._alarms.announce(AlarmKind.FAILOVER, f"going on at {name_of(other)}: {why}")
+            why = f"the cursor belongs to this server's log, not to that of {name_of(source)}"
+            self._alarms.announce(AlarmKind.FAILOVER, f"continuing at {name_of(other)}: {why}")
         return kept
 
     def connect(self, source: Source | None = None) -> FullConnection | None:
-        """A connection, or None when the parser is stopped first: to look up a name, say, cannot be interrupted."""
+        """Connect on another thread. Return None if the parser is stopped first: a DNS lookup cannot be interrupted."""
         made: list[FullConnection | BaseException] = []
         with self.lock:
             source, active = source or self.source, self.active
@@ -228,17 +222,17 @@ class Link:
             self.changed.wait_for(lambda: made or self._stopping or self.active != active)
             abandoned = self._stopping or self.active != active
             if not abandoned and not isinstance(made[0], BaseException):
-                self.connection = made[0]  # from now on stop() and switch() close it
+                self.connection = made[0]  # from now on stop() and switch() close the connection
         if abandoned and fresh is not None:
             fresh.close()
-        thread.join(1.0)  # it is at its end, or looks up a name, which nothing interrupts
+        thread.join(1.0)  # it ends now, or waits for DNS, which cannot be interrupted
         if abandoned:
             if fresh is None and made and not isinstance(made[0], BaseException):
                 made[0].close()
             if self._stopping:
                 return None
             if self.active != active:
-                raise ConnectionLostError(f"{name_of(source)} is given up")
+                raise ConnectionLostError(f"switched away from {name_of(source)}")
         if isinstance(made[0], BaseException):
             raise made[0]
         return made[0]
@@ -250,7 +244,7 @@ class Link:
 
 
 class _Reconnect:
-    """The heartbeat of a source that takes no queries: to connect."""
+    """The heartbeat probe of a source without queries: connect."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -278,5 +272,5 @@ def purged_alone(standby: Connection, source: Source) -> GtidSet | None:
 
 
 def name_of(source: Source) -> str:
-    """A source in messages."""
+    """Return the source's name for messages."""
     return teller(source).address or str(source)

@@ -1,6 +1,6 @@
-"""What a look at the server shows of a configuration at the start: filters and masks that match nothing, row images not whole.
+"""Checks a configuration against the server at the start: filters and masks that match nothing, incomplete row images.
 
-Never changes what is delivered: a table may be made later, so all of it is a WARNING in the log.
+Only logs warnings, because a missing table may be created later.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from canal.rows.mask import Masks
 
 log = logging.getLogger("canal.parse")
 
-#: A filter may name their tables for the sake of another server, as canal's own black filter does.
+#: Schemas that a filter may name for another server, as canal's default black filter does.
 _OF_SERVER: Final = ("mysql", "information_schema", "performance_schema", "sys")
-#: Names that are compared with a wrong one: it takes some 10 µs each.
+#: Maximum names to compare with a misspelt pattern; each takes about 10 µs.
 _COMPARED: Final = 20_000
 
-#: Tables that one option names by column and whose columns are asked for, each by a query.
+#: Maximum tables per option to query for columns, one query each.
 _ASKED: Final = 50
 
 Name = tuple[str, str]
@@ -33,11 +33,11 @@ Name = tuple[str, str]
 def warn(
     connection: FullConnection, tables: TableFilter, fields: FieldFilter, masks: Masks, destination: str, address: str
 ) -> None:
-    """Log what is wrong with the filters, the masks and the server's settings, once per start."""
+    """Log warnings about the filters, the masks and the server's row images, once per start."""
     if not connection.full_images:
         log.warning(
-            "[%s] %s does not write binlog_row_image=FULL: columns that a row image leaves out are canal.ABSENT, and a "
-            "target may need to read them. SET GLOBAL binlog_row_image = 'FULL', also in its configuration.",
+            "[%s] %s does not write binlog_row_image=FULL: columns missing from a row image are canal.ABSENT, and a target "
+            "may need to read them. SET GLOBAL binlog_row_image = 'FULL', also in the server's configuration.",
             destination,
             address,
         )
@@ -47,22 +47,22 @@ def warn(
     try:
         names = [name for name in connection.table_names() or () if name[0].lower() not in _OF_SERVER]
         found = [*unmatched(wanted, names), *_lacking(connection, _named(fields, masks), names)]
-    except SourceError as error:  # no reason not to stream
-        log.info("[%s] the filters are not compared with the tables of %s: %s", destination, address, error)
+    except SourceError as error:  # streaming works without this check
+        log.info("[%s] cannot compare the filters with the tables of %s: %s", destination, address, error)
         return
     for text in found:
         log.warning("[%s] %s: %s", destination, address, text)
 
 
 def warn_unlogged(connection: FullConnection, address: str, tables: TableFilter, alarms: AlarmDesk) -> None:
-    """Raise an alarm for changes that pass the filter and that the server's settings keep out of its log."""
+    """Raise an alarm for changes that pass the filter but that the server's settings keep out of the log."""
     for one in connection.unlogged:
         of_databases = one.only or one.ignored
         names = (connection.table_names() or ()) if of_databases else ()
         missing = [".".join(name) for name in names if one.lacks(name[0]) and tables.accepts(*name)]
         about = f"{address} does not log all changes: {one.text}"
         if missing:
-            about += f"; the filter takes {len(missing)} such tables, the first of them {missing[0]}"
+            about += f"; the filter accepts {len(missing)} such tables, for example {missing[0]}"
         if missing or not of_databases:
             alarms.tell(AlarmKind.MISSING, f"{about}. {one.remedy}", f"unlogged at {address}: {one.setting}")
         else:
@@ -70,29 +70,29 @@ def warn_unlogged(connection: FullConnection, address: str, tables: TableFilter,
 
 
 def unmatched(wanted: Sequence[tuple[str, str, TableFilter]], names: Sequence[Name]) -> Iterator[str]:
-    """A sentence for each part of a filter that matches none of these tables; none where no table is known."""
+    """Yield a warning for each part of a filter that matches no table; nothing if no table is known."""
     for option, text, tables in wanted:
         plain = re.sub(r"\\(.)|`", r"\1", text).lower()
         if names and plain.partition(".")[0] not in _OF_SERVER and not any(tables.accepts(*name) for name in names):
             if plain.endswith(".") and _takes_of(plain[:-1], option, wanted, names):
-                continue  # it is for statements about the database
+                continue  # meant for statements about the database
             near = _nearest(plain, names)
-            hint = "It is compared with schema.table."
+            hint = "Patterns are compared with schema.table."
             if near:
                 hint = f"Did you mean {' or '.join(near)}?"
             elif "%" in plain:
-                hint += " It is a regular expression, in which .* stands for what % is in SQL."
+                hint += " They are regular expressions: write .* instead of SQL's %."
             yield f"{option} '{text}' matches no table that our user may see now. {hint}"
 
 
 def _takes_of(schema: str, option: str, wanted: Sequence[tuple[str, str, TableFilter]], names: Sequence[Name]) -> bool:
-    """Whether another part of the same filter takes a table of this database."""
+    """Return whether another part of the same filter accepts a table of this database."""
     own = [name for name in names if name[0].lower() == schema]
     return any(tables.accepts(*name) for other, _, tables in wanted if other == option for name in own)
 
 
 def _patterns(tables: TableFilter, fields: FieldFilter) -> Iterator[tuple[str, str, TableFilter]]:
-    """Each part of the filters alone."""
+    """Yield each part of the filters as a separate filter."""
     for option, text in (("filter", tables.include), ("black_filter", tables.exclude)):
         for _, pattern in split_patterns(text):
             yield option, pattern, TableFilter(pattern)
@@ -109,7 +109,7 @@ def _mask_patterns(masks: Masks) -> Iterator[tuple[str, str, TableFilter]]:
 
 
 def _named(fields: FieldFilter, masks: Masks) -> Iterator[tuple[str, str, TableFilter, dict[str, bool]]]:
-    """The options that name columns: for which tables, and of each column whether a table need not have it."""
+    """Yield option, table pattern, filter, and for each named column whether a table may lack it."""
     for option, table, columns in fields.columns():
         yield option, table, TableFilter(re.escape(table)), dict.fromkeys(columns, False)
     for text, by_column in masks.masks.items():
@@ -119,7 +119,7 @@ def _named(fields: FieldFilter, masks: Masks) -> Iterator[tuple[str, str, TableF
 def _lacking(
     connection: FullConnection, wanted: Iterable[tuple[str, str, TableFilter, dict[str, bool]]], names: Sequence[Name]
 ) -> Iterator[str]:
-    """A sentence for each column that an option names and a table of it lacks; where it may be gone, that all of them lack."""
+    """Yield a warning for each named column that a table lacks; for an optional column, only if all tables lack it."""
     for option, text, accepted, columns in wanted:
         schemas = [connection.table_columns(*name) for name in [name for name in names if accepted.accepts(*name)][:_ASKED]]
         tables = {schema.name: [column.name for column in schema.columns] for schema in schemas if schema is not None}
@@ -128,12 +128,12 @@ def _lacking(
             if lacking and (not is_optional or len(lacking) == len(tables)):
                 near = _close(column.lower(), {one.lower(): one for one in tables[lacking[0]]})
                 hint = f" Did you mean {' or '.join(near)}?" if near else ""
-                ends = "" if is_optional else ", and the first row of it stops the instance"
+                ends = "" if is_optional else ", and that table's first row will stop the instance"
                 yield f"{option} '{text}' names the column '{column}', which {lacking[0]} does not have{ends}.{hint}"
 
 
 def _nearest(plain: str, names: Sequence[Name]) -> list[str]:
-    """What may have been meant by a pattern, without its backslashes and backticks: all of a schema, or tables."""
+    """Return suggestions for a misspelt pattern: all tables of a schema, or tables."""
     schemas = {schema.lower(): re.escape(schema) + r"\..*" for schema, _ in names}
     schema, _, table = plain.partition(".")
     if table in ("", "*", ".*") and (near := _close(schema, schemas)):

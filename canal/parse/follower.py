@@ -1,11 +1,11 @@
-"""The schemas of a source's tables at the position of the stream, wherever table maps do not carry them.
+"""Tracks table schemas at the stream's position, for table maps without full metadata.
 
-Never believes what a server says of a table now, unless no statement in the log between the event and now changes it.
+Uses the server's present definition of a table only if no later statement in the log changes the table.
 
-The catalog is as of the stream's position: restored from the history, or read from the source where that is proved right for
-the position, then carried on by each DDL statement, whose effect is in the history before anything behind it is delivered.
-Where it does not know a table or does not fit a table map, the table is read again, and the rest of the log is searched
-for statements that change it. If there is one the columns cannot be known: an error that names both.
+The catalog describes the stream's position. It is restored from the schema history, or read from the source if that is
+proved valid for the position. Each DDL statement updates it, and the history stores the update before later events are
+delivered. If the catalog lacks a table or does not fit a table map, the follower reads the table again and searches the rest
+of the log for statements that change it. If there is such a statement, the columns are unknown: it raises a SchemaError.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from canal.statement import Statement, Table
 
 log = logging.getLogger("canal.parse")
 
-#: Steps between two looks for what the history may forget.
+#: Steps between two prunings of the history.
 PRUNE_INTERVAL = 1000
-#: Tables that were read from the source and are kept beside the history.
+#: Maximum number of tables read from the source to remember in the history.
 _MOST_READ = 100
 
 
 class SchemaFollower:
-    """Knows the columns of tables at the position of the stream.
+    """Provides the columns of tables at the stream's position.
 
     Args:
-        history: keeps what it finds out.
-        alarm: called with what makes columns less than certain.
-        oldest: gives the position before which nobody will resume, or None where that is not known.
-        accepts: whether rows of a (schema, table) may be delivered. Of databases in which no table is, none is read.
+        history: stores the catalog.
+        alarm: called with reasons why columns may be wrong.
+        oldest: returns the position before which no client will resume, or None if unknown.
+        accepts: whether rows of a (schema, table) may be delivered. Databases without an accepted table are not read.
 
-    ``decoder`` is the one that reads the stream; it is asked for its position only.
+    ``decoder`` reads the stream; only its position is used.
     """
 
     decoder: BinlogDecoder
@@ -70,20 +70,20 @@ class SchemaFollower:
         self._alarm = alarm
         self._oldest = oldest
         self.destination = ""
-        self._reading = False  # the columns of tables, from the source
+        self._reading = False  # whether all tables are being read from the source
         self._connection: FullConnection | None = None
         self._stopped: Callable[[], bool] = lambda: False
         self._catalog: Catalog | None = None
-        self._opaque = 0  # statements so far that may have changed any table
-        self._checked: dict[Table, int] = {}  # how many of those there were when a table was compared with the source
-        self._log: list[Any] = []  # what tells this log from a later one of the same name, see _log_of
-        self._forgotten: tuple[Table, ...] = ()  # tables of a history that is not believed
+        self._opaque = 0  # number of statements so far that may have changed any table
+        self._checked: dict[Table, int] = {}  # value of _opaque when a table was last compared with the source
+        self._log: list[Any] = []  # identifies this log among logs with the same name, see _log_of
+        self._forgotten: tuple[Table, ...] = ()  # tables of a history that was discarded
         self._ahead = LogAhead(self._asked, lambda: self._stopped(), alarm)
-        #: What the source said of tables, and ends of the log: from before and from after it was asked.
+        #: Tables as the source described them, with the end of the log before and after the query.
         self._live: dict[Table, tuple[TableVersion | None, Position, Position]] = {}
-        #: Tables that were read from the source, [position, document], for who resumes before, when the source may tell others.
+        #: Tables read from the source, as [position, document]: needed to resume earlier, when the source may differ.
         self._read_at: list[list[Any]] = []
-        self._doubted: dict[Table, Position] = {}  # where tables became doubtful
+        self._doubted: dict[Table, Position] = {}  # positions at which tables became doubtful
         self._told = Told[Table]()
         self._steps = 0
 
@@ -95,7 +95,7 @@ class SchemaFollower:
 
     @property
     def doing(self) -> str:
-        """What takes its time just now, for messages."""
+        """The current work, for messages."""
         return ", still reading the columns of tables" if self._reading else self._ahead.doing
 
     def close(self) -> None:
@@ -110,10 +110,10 @@ class SchemaFollower:
         same_as: Position | None = None,
         may_be_another: bool = False,
     ) -> None:
-        """A stream begins at ``position``: go back to what held there, or read what can be known of it.
+        """Start a stream at ``position``: restore the catalog for it, or read the catalog from the source.
 
-        ``same_as`` is that very position in the log of the server that was read before, of which the history is;
-        ``may_be_another`` says that it may be one of another server of the replication, to be begun anew.
+        ``same_as`` is the same position in the log of the previous server, which wrote the history.
+        ``may_be_another`` allows a history of another server in the replication: it is discarded.
         """
         self._connection, self._stopped = connection, stopped
         self._opaque = 0
@@ -128,17 +128,17 @@ class SchemaFollower:
         except OtherSourceError as error:
             if not may_be_another:
                 raise
-            self._tell(f"the schema history is begun anew: {error.message}")
+            self._tell(f"the schema history starts over: {error.message}")
             self._history.forget()
             found = None
         start = Position(position.journal, position.offset, position.gtid, source=connection.identity)
         if position.source and position.source != connection.identity and position.gtid:
-            start = Position(gtid=position.gtid, source=connection.identity)  # journals of another source mean nothing
+            start = Position(gtid=position.gtid, source=connection.identity)  # another source's journals are meaningless
         if same_as is not None:
             found = self._carry_over(found, start)
         self._forgotten = ()
         if found is not None and not _is_same_log(found.settings.get("log"), connection, start):
-            self._tell("the schema history is one of a log that the source does not have any more: it is not used")
+            self._tell("the schema history belongs to a log that the source no longer has: it is not used")
             self._forgotten, found = tuple(found.tables), None
         if found is not None:
             self._go_on(found, connection, start)
@@ -149,13 +149,13 @@ class SchemaFollower:
         elif connection.full_metadata is False:
             log.info(
                 "[%s] the source does not write binlog_row_metadata=FULL: column names come from information_schema and "
-                "from the statements of the log",
+                "the statements in the log",
                 self.destination,
             )
             self._learn(start)
 
     def _carry_over(self, found: Snapshot | None, position: Position) -> Snapshot | None:
-        """Make what held at a position of another server's log the beginning of the history of this one's."""
+        """Start a new history with the catalog at a position of another server's log."""
         self._history.forget()
         if found is None:
             return None
@@ -172,20 +172,20 @@ class SchemaFollower:
         self._read_at = list((found.ahead or found.settings).get("read", ()))
         if found.ahead.get("read"):
             self._add(position, {}, self._settings())
-        if position.journal and (not self._log or self._log[1] != position.journal):  # the newest journal is purged last
+        if position.journal and (not self._log or self._log[1] != position.journal):  # prefer the newest journal: purged last
             self._log = _log_of(connection, position)
             self._add(position, {}, self._settings())
         self._prune(self._oldest())
 
     def _prune(self, position: Position | None) -> None:
         if position is not None:
-            with contextlib.suppress(OtherSourceError):  # of the server that was read before, until a client has acked
+            with contextlib.suppress(OtherSourceError):  # the previous server's position, until a client acks
                 self._history.prune(position)
 
     # -- statements ------------------------------------------------------------------------------------------------
 
     def changed(self, statement: Statement, sql: str, data: bytes) -> None:
-        """A statement of the log comes by."""
+        """Update the catalog for a statement of the log."""
         catalog = self._catalog
         if catalog is None or (statement.kind != "ddl" and not statement.remade):
             return
@@ -193,7 +193,7 @@ class SchemaFollower:
         if logged.is_opaque:
             self._opaque += 1
             self._add(logged.end, {}, self._settings())
-            self._tell(f"a statement at {logged.end} is not understood: tables are compared with the source as they come")
+            self._tell(f"a statement at {logged.end} is not understood: tables will be compared with the source when used")
             return
         applied = logged.apply(catalog)
         self._doubted.update((folded(name), logged.end) for name in applied.doubtful)
@@ -203,7 +203,7 @@ class SchemaFollower:
         versions = {name: self._version(name) for name in applied.changed}
         versions.update((name, self._version(name) or True) for name in applied.doubtful)
         for name in applied.changed:
-            if versions[name] is None:  # it was dropped
+            if versions[name] is None:  # dropped
                 self._checked.pop(folded(name), None)
                 self._live.pop(name, None)
         settings = self._settings() if statement.schema_wide or statement.temporary else None
@@ -211,7 +211,7 @@ class SchemaFollower:
             self._add(logged.end, versions, settings)
 
     def _fetch(self, name: Table, position: Position) -> None:
-        """A table comes into the filter from where none was read: as it is now, if nothing later in the log changes it."""
+        """Read a table that was renamed into the filter from an unread database, if no later statement changes it."""
         assert self._catalog is not None
         live, read_at = self._live_table(name, position)
         if live is not None and read_at is not None and self._ahead.last_change(folded(name), position, read_at) == (None, False):
@@ -241,10 +241,10 @@ class SchemaFollower:
     # -- look-ups --------------------------------------------------------------------------------------------------
 
     def find(self, raw: RawTableMap) -> TableSchema | None:
-        """The schema of a table at the position of the stream, which fits the map; None where nobody can know.
+        """Return the schema of a table at the stream's position that fits the map; None if it cannot be known.
 
         Raises:
-            SchemaError: somebody should know, but what is known is not of this position, or does not fit.
+            SchemaError: the known schema belongs to another position or does not fit.
         """
         name = (raw.schema, raw.table)
         if self._catalog is None:
@@ -265,7 +265,7 @@ class SchemaFollower:
         return found.as_logged
 
     def _with_charsets(self, raw: RawTableMap, state: TableVersion | None) -> TableVersion | None:
-        """The table with the charsets that only the map tells; None if it does not."""
+        """Return the table with charsets from the map; None if the map lacks them."""
         if state is None or not any(column.charset == UNTOLD for column in state.schema.columns):
             return state
         schema = with_charsets(raw, state.schema)
@@ -281,13 +281,13 @@ class SchemaFollower:
         others = ", ".join(".".join(one) for one in self._catalog.namesakes(name))
         if others:
             self._tell(
-                f"the columns of {'.'.join(name)} are not known: statements name {others}, and nobody tells whether that is the "
-                "same table; give the server's lower_case_table_names to the source",
+                f"the columns of {'.'.join(name)} are unknown: statements name {others}, which may be the same table. "
+                "Set lower_case_table_names on the source as on the server",
                 name,
             )
 
     def _read(self, raw: RawTableMap, name: Table, state: TableVersion | None, problem: str) -> TableVersion | None:
-        """The table as it is now, if that is what it was at the position of the stream; else an error."""
+        """Return the present table if it was the same at the stream's position; otherwise raise SchemaError."""
         full = ".".join(name)
         position = self.decoder.group_position
         before = self._read_before(raw, name) if state is None or problem else None
@@ -295,52 +295,52 @@ class SchemaFollower:
             self._keep(name, before)
             return before
         live, read_at = self._live_table(name, position)
-        if read_at is None:  # nobody to ask
+        if read_at is None:  # no server to query
             if state is None:
                 return None
             if problem:
-                raise SchemaError(f"{full} does not fit what is known of it: {problem}", remedy=self._remedy())
+                raise SchemaError(f"{full} does not fit the known schema: {problem}", remedy=self._remedy())
             return state
         change, opaque = self._ahead.last_change(folded(name), position, read_at)
         if change is None and live is not None and not (now := misfit(raw, live.schema)):
             self._adopt(name, live, state, problem, opaque)
             return live
-        if state is not None and not problem:  # only suspect, and nobody can tell more
-            self._tell(f"the columns of {full} are those from before a statement that is not understood", name)
+        if state is not None and not problem:  # only suspect, and the source cannot confirm
+            self._tell(f"the columns of {full} may be outdated: a statement that is not understood came after them", name)
             return state
         if change is not None:
             raise SchemaError(
-                f"the columns of {full} are not known for its rows behind {position}: "
+                f"the columns of {full} are unknown for rows after {position}: "
                 + (f"{problem}; " if problem else "")
-                + f"what the source tells of it now is from after its change at {change.end}",
+                + f"the source describes it only as of a later change at {change.end}",
                 remedy=self._remedy(),
             )
         if live is None:
             raise SchemaError(
-                f"the source does not tell the columns of {full}: it was dropped since, or SELECT on it is missing",
+                f"the source does not describe {full}: it was dropped, or SELECT on it is missing",
                 remedy=self._remedy("grant SELECT"),
             )
-        raise SchemaError(f"{full} does not fit what the source tells of it: {now}", remedy=self._remedy())
+        raise SchemaError(f"{full} does not fit the source's present schema: {now}", remedy=self._remedy())
 
     def _remedy(self, *ways: str) -> str:
-        """What helps if the columns of a table are not known: first the ``ways``, then what is of use for later changes."""
+        """Return the remedy for unknown columns: the ``ways``, then settings that prevent the problem for later changes."""
         after, later = f" {GO_ON_AFTER}", ["keep a schema history (schema_history=)"]
         if not ways and isinstance(self._history, CatchUpHistory):
             ways, after, later = self._history.ways, "", []
         if Release.parse(self.decoder.server_version).has("row_metadata"):
             later.insert(0, "set binlog_row_metadata=FULL on the source")
-        text = ", ".join((*ways, f"{'or ' if ways else ''}leave the table out with black_filter.{after}"))
+        text = ", ".join((*ways, f"{'or ' if ways else ''}exclude the table with black_filter.{after}"))
         return f"{text[0].upper()}{text[1:]}" + f" For later changes {' or '.join(later)}." * bool(later)
 
     def _adopt(self, name: Table, live: TableVersion, state: TableVersion | None, problem: str, opaque: bool) -> None:
-        """The table as it is now holds from here on."""
+        """Use the present table from here on."""
         assert self._catalog is not None
         if problem:
-            self._tell(f"{'.'.join(name)} was changed by no statement of the log: {problem}; its columns were read again", name)
+            self._tell(f"{'.'.join(name)} changed without a statement in the log: {problem}; its columns were read again", name)
         elif opaque:
             self._tell(
-                f"the columns of {'.'.join(name)} were read from the source, and a statement that is not understood "
-                "comes later in the log: if it changed them, names may be wrong",
+                f"the columns of {'.'.join(name)} were read from the source, but a later statement in the log is not "
+                "understood: if it changed them, names may be wrong",
                 name,
             )
         if live != state or self._checked.get(folded(name), 0) < self._opaque:
@@ -354,13 +354,13 @@ class SchemaFollower:
         self._add(self.decoder.position, {name: self._document(state)}, self._settings())
 
     def _still_of_use(self) -> list[list[Any]]:
-        """The tables that were read where somebody may still resume before."""
+        """Return the remembered tables that are needed because a client may resume before them."""
         oldest = self._oldest()
         read = self._read_at[1 - _MOST_READ :]
         return [one for one in read if oldest is None or is_behind(Position.from_text(one[0]), oldest)]
 
     def _read_before(self, raw: RawTableMap, name: Table) -> TableVersion | None:
-        """The table as it was read from the source when the stream was here, or shortly before, the last time."""
+        """Return the table as read from the source when the stream was at or just before this position the last time."""
         for text, document in reversed(self._read_at):
             state, position = table_from_document(document), Position.from_text(text)
             is_it = folded((state.schema.schema, state.schema.table)) == folded(name)
@@ -378,7 +378,7 @@ class SchemaFollower:
     # -- the source ------------------------------------------------------------------------------------------------
 
     def _learn(self, position: Position) -> None:
-        """Read all tables, and keep those that are now as they were at the position."""
+        """Read all tables, and keep those that have not changed since the position."""
         connection = self._asked()
         self._log = _log_of(connection, position)
         versions: dict[Table, Version] = dict.fromkeys(self._forgotten)
@@ -415,7 +415,7 @@ class SchemaFollower:
         self._add(position, versions, self._settings())
 
     def _learn_given(self, connection: FullConnection, position: Position) -> None:
-        """The user's own schemas hold at the start of the log."""
+        """Apply the statements up to the position to the user's schemas, which describe the start of the log."""
         catalog = Catalog(lower_case_table_names=connection.lower_case_table_names, complete=False)
         for state in connection.given_tables:
             catalog.put(state)
@@ -430,11 +430,11 @@ class SchemaFollower:
 
     def _asked(self) -> FullConnection:
         if self._connection is None:
-            raise ConnectionLostError("the connection was closed while tables were looked up")
+            raise ConnectionLostError("the connection was closed during a table look-up")
         return self._connection
 
     def _live_table(self, name: Table, position: Position) -> tuple[TableVersion | None, Position | None]:
-        """The table as it is now, and the end of the log after it was read; no end where nobody can be asked."""
+        """Return the present table and the end of the log after the query; (None, None) without a server to query."""
         known = self._live.get(name)
         if known is not None and not is_behind(position, known[1]):
             return known[0], known[2]
@@ -449,7 +449,7 @@ class SchemaFollower:
 
 
 def _log_of(connection: FullConnection, position: Position) -> list[Any]:
-    """The source, and of the journal of the position its name, when it was begun, and the GTIDs; [] where nobody can tell."""
+    """Return [source, journal, start time, GTIDs] for the position's journal; [] if unknown."""
     if not position.journal or not connection.can_replay:
         return []
     for event in connection.replay(position.journal, layout.FIRST):
@@ -458,16 +458,16 @@ def _log_of(connection: FullConnection, position: Position) -> list[Any]:
 
 
 def _is_same_log(kept: list[Any] | None, connection: FullConnection, position: Position) -> bool:
-    """Whether the log of now may be the one that steps were made from: not begun anew, not that of a stranger."""
+    """Return whether the present log may be the one in which the history was written: not reset, not another server's."""
     if not kept or not connection.can_replay:
         return True
     identity, journal, _, gtid = kept
-    if identity != connection.identity:  # sets of MySQL's GTIDs have shown already that it is a replica; MariaDB's do not
+    if identity != connection.identity:  # for MySQL, GTID sets already prove that it is a replica; for MariaDB they do not
         return connection.has_logged(gtid)
-    with contextlib.suppress(PositionLostError):  # a file that is listed and not there
+    with contextlib.suppress(PositionLostError):  # a listed file that does not exist
         if journal in connection.journal_names():
             return _log_of(connection, Position(journal, layout.FIRST, gtid)) == kept
-    return not position.journal or journal_key(journal) < journal_key(position.journal)  # purged; else begun anew
+    return not position.journal or journal_key(journal) < journal_key(position.journal)  # purged; otherwise the log was reset
 
 
 def _catalog_of(found: Snapshot, names_setting: int | None) -> Catalog:

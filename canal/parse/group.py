@@ -1,7 +1,7 @@
-"""Several parsers as one: whole transactions of several sources in one stream, with a position for each of them.
+"""Merges several parsers: whole transactions of several sources in one stream, with a position per source.
 
-Never decodes anything: each member is a parser with its own thread, connection and schema history, and canal.parse.merge says
-whose turn it is.
+Never decodes. Each member is a parser with a separate thread, connection and schema history. canal.parse.merge decides which
+member's transaction passes next.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from canal.position import Position
 from canal.sink.protocol import Sink
 from canal.status import Lag, ParserStatus, State
 
-#: The first that a member is at is what the group is at.
+#: The group's state is the first of these that a member has.
 _WORST = (
     State.FAILED,
     State.WAITING,
@@ -41,42 +41,41 @@ _WORST = (
 
 @attrs.frozen(eq=False)
 class GroupPosition:
-    """Where the others of a group stand while transactions of one member pass."""
+    """The positions of the other members while transactions of one member pass."""
 
     member: str
     others: tuple[tuple[str, Position | Transaction], ...]
 
     def around(self, own: Position) -> Position:
-        """The group's position, where this is the member's own."""
+        """Return the group's position for the member's position ``own``."""
         others = ((name, one if isinstance(one, Position) else one.position_after()) for name, one in self.others)
         return Position(members=(*others, (self.member, own)))
 
 
 class GroupParser(OwnParser):
-    """An :class:`EventParser` that merges those of several sources: n sources in one store.
+    """An :class:`EventParser` that merges parsers of several sources into one store.
 
-    Transactions pass whole, each member's in the order of its log. A position names each member's own
-    (``Position.members``), so that a restart is exact for each of them; ``entry.member`` says whose an entry is. Each member
-    is started for the destination ``DESTINATION.NAME``, by which its alarms and its schema history go. The first failure of a
-    member, as :class:`canal.PositionLostError`, stops the group; a source that does not answer is waited for.
+    Transactions pass whole, each member's in the order of the log. A position has a position per member
+    (``Position.members``), so each member resumes exactly after a restart. ``entry.member`` names an entry's member. Each member
+    is started for the destination ``DESTINATION.NAME``, which names its alarms and schema history. The first failure of a
+    member, such as :class:`canal.PositionLostError`, stops the group. A source that does not answer is retried.
 
     Args:
-        parsers: the members by their names, which cursors know them by: letters, digits, "_" and "-". A cursor that lacks a
-            member lets it begin at its own start; one that names a member which is not here is refused.
-        order: "arrival" lets transactions pass as they come. "time" lets those go first that ended earlier, in whole seconds
-            by the clocks of their servers: a transaction waits until every other member has come to its time. That is an order
-            of clocks and says nothing of causes (docs/how-to/several-sources.md); ``late`` counts what came behind a later one.
-        idle_after: seconds; with "time", a member that has nothing more counts as having come to the time of its last
-            heartbeat (``MySQLSource.heartbeat_interval``), less this: what clocks and statements that run long may take.
-        stalled_after: seconds without a change and without a heartbeat, after which an alarm names a member that others wait
-            for.
-        on_stalled: with "time", whether the others then "wait" for it or "go_on"; they always wait for the end of a
-            transaction that has begun to pass.
-        alarm: told of members that others wait for.
+        parsers: the members by name. Cursors store these names: letters, digits, "_" and "-". A member that a cursor lacks
+            begins at the configured start. A cursor with an unknown member is refused.
+        order: "arrival" passes transactions as they come. "time" passes the transaction that ended first, in whole seconds
+            by the servers' clocks: it waits until every other member has reached its time. Clock order is not causal order
+            (docs/how-to/several-sources.md). ``late`` counts transactions that came after a later one.
+        idle_after: seconds. With "time", an idle member counts as having reached the time of the last heartbeat
+            (``MySQLSource.heartbeat_interval``) minus this allowance for clock differences and long statements.
+        stalled_after: seconds without a change or heartbeat before an alarm names a member that others wait for.
+        on_stalled: with "time", whether the others then "wait" for the member or "go_on". They always wait for the rest of
+            a transaction that has passed in part.
+        alarm: called for members that others wait for.
 
     Attributes:
-        members: the parsers by their names.
-        joined: called, before anything passes, with the start of a member that the cursors do not name yet.
+        members: the parsers by name.
+        joined: called with the start of a member that the cursors lack, before its first entries pass.
     """
 
     def __init__(
@@ -95,11 +94,11 @@ class GroupParser(OwnParser):
         check_merging(order, idle_after, stalled_after, on_stalled)
         self._merge_options = (order == "time", float(idle_after), float(stalled_after), on_stalled == "go_on")
         self._alarms = AlarmDesk(alarm)
-        self._run = _GroupRun(self, "", None, {}, lambda: None)  # one that never starts, until there is another
+        self._run = _GroupRun(self, "", None, {}, lambda: None)  # placeholder that never starts
 
     def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:
         if self._run.is_started:
-            raise StateError("the parser is started already", destination=destination)
+            raise StateError("the parser is already started", destination=destination)
         positions = {} if resume is None else self._positions_in(resume)
         self._alarms.reset(destination)
         self._run = _GroupRun(self, destination, sink, positions, finished)
@@ -121,23 +120,25 @@ class GroupParser(OwnParser):
 
     @property
     def late(self) -> int:
-        """Transactions that came behind one of a later time since the start: of clocks that were set back, of statements that
-        ran for longer than ``idle_after``, of members that had stalled; and those behind one that came in pieces, whose time is
-        that of its end. With "arrival" it counts what nobody has sorted."""
+        """Number of transactions since the start that came after a transaction with a later time.
+
+        Causes: a clock that was set back, a statement that ran longer than ``idle_after``, a stalled member, or a transaction
+        delivered in pieces, which counts with the time of its end. With "arrival" it counts unsorted transactions.
+        """
         return self._run.merge.late
 
     def status(self, source_timeout: float | None = None) -> ParserStatus | None:
-        """How the members stand, in one: the worst state, the longest lag, the sums of counts; None where none of them tells."""
+        """Return the combined status: the worst state, the longest lag, the sums of counts; None if no member has a status."""
         told = {name: parser_teller(parser).status(source_timeout) for name, parser in self.members.items()}
         return _together({name: status for name, status in told.items() if status is not None}, self._alarms.count)
 
     def new_merge(self, torn: Iterable[str]) -> Merge:
-        """That of a run; ``torn`` are members that begin inside a transaction."""
+        """Return the merge for a run. ``torn``: members that resume inside a transaction."""
         lanes = [Lane(name, partial(_complete_to, parser)) for name, parser in self.members.items()]
         return Merge(lanes, *self._merge_options, self._alarms, torn)
 
     def bind(self) -> None:
-        """Let the members, which no other group uses now, ask this one."""
+        """Connect the members' callbacks to this group."""
         for name, parser in self.members.items():
             if isinstance(parser, ClientAwareParser):
                 parser.oldest = partial(self._oldest_of, name)
@@ -148,15 +149,15 @@ class GroupParser(OwnParser):
     # -- positions of members -----------------------------------------------------------------------------------------
 
     def _positions_in(self, resume: Position) -> dict[str, Position]:
-        """Where each member resumes."""
-        if not resume.members and not resume.is_concrete:  # a time, as canal keeps it for a group
+        """Return each member's resume position."""
+        if not resume.members and not resume.is_concrete:  # only a time: canal's cursor of a group
             return dict.fromkeys(self.members, resume)
         unknown = [name for name, _ in resume.members if name not in self.members]
         if unknown or not resume.members:
-            what = f"names the members {', '.join(unknown)}, which the group has not" if unknown else "is of one source"
+            what = f"names members that the group lacks: {', '.join(unknown)}" if unknown else "belongs to a single source"
             raise CursorError(
                 f"the cursor {what}",
-                remedy="Use the members that it was written with, or write the cursor that you mean: "
+                remedy="Use the members that the cursor was written with, or write a new cursor: "
                 "meta.update_cursor(client, canal.Position(members={…})).",
             )
         return dict(resume.members)
@@ -169,7 +170,7 @@ class GroupParser(OwnParser):
         return [own for mark in self.marks() if (own := mark.member(name)) is not None]
 
     def _translate(self, name: str, found: dict[Position, Position | None]) -> None:
-        """A member's source has changed; what is not known of a cursor there comes again."""
+        """Translate group positions after a member's failover. An unknown member position is left out, so its entries repeat."""
         translated: dict[Position, Position | None] = {}
         for mark in self.marks():
             own = mark.member(name)
@@ -181,7 +182,7 @@ class GroupParser(OwnParser):
 
 
 class _GroupRun:
-    """One run of a group, from its start to its end."""
+    """One run of a group."""
 
     def __init__(
         self, group: GroupParser, destination: str, sink: Sink | None, resume: dict[str, Position], finished: Callable[[], None]
@@ -192,13 +193,13 @@ class _GroupRun:
         self._sink = sink
         self._resume = resume
         self._finished = finished
-        self._at: dict[str, Position | Transaction] = {**resume}  # how far each member has passed
+        self._at: dict[str, Position | Transaction] = {**resume}  # each member's last passed position
         self._count = 0
         self._lock = threading.Lock()
         self._beginning = threading.Lock()
         self._left = set(group.members)
         self._steps = Steps()
-        self._have_begun = threading.Event()  # the members: before, one tells of its last run
+        self._have_begun = threading.Event()  # set once all members run: before, a member reports the last run
         self.merge = group.new_merge(name for name, position in resume.items() if position.row)
         self.is_started = False
         self.is_over = False
@@ -213,12 +214,12 @@ class _GroupRun:
                 lane, ended = _LaneSink(self, name), partial(self._ended, name)
                 try:
                     parser.start(f"{self._destination}.{name}", lane, self._resume.get(name), ended)
-                except StateError:  # it is started already, by somebody else
+                except StateError:  # started already by other code
                     self._steps.drop(parser.stop)
                     raise
             self._have_begun.set()
         except BaseException:
-            self.merge.stop()  # members that run may wait for room in a store that is stopped first: a later stop ends them
+            self.merge.stop()  # running members may wait for room in a store that is stopped before them
             raise
 
     def stop(self) -> None:
@@ -229,7 +230,7 @@ class _GroupRun:
     def _ended(self, name: str) -> None:
         has_failed = self._members[name].error is not None
         if has_failed:
-            self.merge.stop()  # first: nobody goes on behind a part of its transaction
+            self.merge.stop()  # first, so that no member passes after an incomplete transaction
         self.merge.end(name)
         with self._lock:
             self._left.discard(name)
@@ -251,7 +252,7 @@ class _GroupRun:
     # -- the members' threads -----------------------------------------------------------------------------------------
 
     def begin(self, name: str, start: Position) -> None:
-        """A member's start is known. Where no cursor has it yet, they get it now: a restart would let it begin anew."""
+        """Record a member's start and add it to cursors that lack it, so that a restart does not begin it again."""
         with self._beginning:
             if name not in self._at:
                 self._group.joined(Position(members={name: start}))
@@ -262,18 +263,18 @@ class _GroupRun:
         self.merge.pass_on(name, entries, partial(self._put, name))
 
     def _await_starts(self) -> None:
-        """Nothing passes before each member's start is known: a cursor without it would let that member begin anew."""
+        """Wait for the start of every member: a cursor written before would lack that member."""
         for name in [name for name in self._members if name not in self._at]:
             while name not in self._at:
                 if self.merge.is_stopping:
-                    raise StoreClosedError("the group is being stopped")
+                    raise StoreClosedError("the group is stopping")
                 if not self._have_begun.wait(0.2):
                     continue
                 try:
                     start = self._members[name].wait_started(0.2)
                 except ConnectionLostError:
                     continue
-                except CanalError as error:  # which stops the group
+                except CanalError as error:  # stops the group
                     raise StoreClosedError("a member of the group has failed") from error
                 self.begin(name, start)
 
@@ -288,7 +289,7 @@ class _GroupRun:
         try:
             self._sink.sink(entries)
         except BaseException:
-            self._sink.restart()  # what has not passed comes again from its BEGIN, or never
+            self._sink.restart()  # entries that have not passed come again from BEGIN, or never
             raise
         self._count = count
         last = entries[-1]
@@ -300,17 +301,17 @@ class _GroupRun:
 
 
 class _LaneSink:
-    """The sink as one member gets it."""
+    """The sink that one member sees."""
 
     def __init__(self, run: _GroupRun, name: str) -> None:
         self._run = run
         self._name = name
 
     def start(self, destination: str, store: Any) -> None:
-        """The group's sink was started."""
+        """Do nothing: the group's sink is already started."""
 
     def stop(self) -> None:
-        """The group's sink will be stopped."""
+        """Do nothing: the group's sink is stopped later."""
 
     def sink(self, entries: list[Entry]) -> None:
         if entries:
@@ -326,24 +327,26 @@ def _checked(parsers: object) -> dict[str, EventParser]:
     for name, parser in parsers.items():
         check_name(name)
         if not isinstance(parser, EventParser) or isinstance(parser, GroupParser):
-            raise ConfigError(f"member {name} must be a parser of one source, such as canal.parse.BinlogParser, not {parser!r}")
+            raise ConfigError(
+                f"member {name} must be a parser of a single source, such as canal.parse.BinlogParser, not {parser!r}"
+            )
     if len({id(parser) for parser in parsers.values()}) < len(parsers):
-        raise ConfigError("a parser is in the group twice")
+        raise ConfigError("the group contains a parser twice")
     return dict(parsers)
 
 
 def check_name(name: object) -> None:
-    """Raise ConfigError for what is no name of a member."""
+    """Raise ConfigError for an invalid member name."""
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
-        raise ConfigError(f"the name of a member has letters, digits, '_' and '-' only, 64 at most, not {name!r}")
+        raise ConfigError(f"a member name must have 1 to 64 letters, digits, '_' or '-', not {name!r}")
 
 
 def check_merging(order: object, idle_after: object, stalled_after: object, on_stalled: object) -> None:
-    """Raise ConfigError for an option of a group that cannot be."""
+    """Raise ConfigError for an invalid merge option."""
     if order not in ("time", "arrival"):
-        raise ConfigError(f'order is "time" or "arrival", not {order!r}')
+        raise ConfigError(f'order must be "time" or "arrival", not {order!r}')
     if on_stalled not in ("wait", "go_on"):
-        raise ConfigError(f'on_stalled is "wait" or "go_on", not {on_stalled!r}')
+        raise ConfigError(f'on_stalled must be "wait" or "go_on", not {on_stalled!r}')
     for name, seconds in (("idle_after", idle_after), ("stalled_after", stalled_after)):
         if not isinstance(seconds, (int, float)) or not seconds >= 0:
             raise ConfigError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
@@ -380,6 +383,6 @@ def _together(told: dict[str, ParserStatus], alarms: int) -> ParserStatus | None
 
 
 def _whole(kind: Callable[[Any], Any], values: Iterator[Any]) -> Any:
-    """Of all members; None where one is not known."""
+    """Combine all members' values; None if a value is unknown."""
     known = list(values)
     return None if None in known else kind(known)

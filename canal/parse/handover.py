@@ -1,10 +1,10 @@
-"""A cursor of canal's as a position of ours: where its transaction begins or ends, and which GTIDs are done there.
+"""Converts a canal cursor to our position: the begin or end of the transaction, and the GTIDs done there.
 
-Never decides where to begin: what cannot be proved is given back as it came.
+Never decides where to start: returns a cursor unchanged if the conversion cannot be proved.
 
-canal's offset is where the last event done begins, and its cursor names no server. Without GTID mode it has no GTID set either,
-and a switch to another server would have to go by the time. A meta.dat that canal has read and written again has our offsets,
-which are ends, in canal's form alone: what is before such an offset tells it from canal's own.
+canal's offset is the start of the last event that is done, and a canal cursor names no server. Without GTID mode it has no GTID
+set, so a failover would have to search by time. If canal rewrote our meta.dat, the file has our offsets, which are ends, in
+canal's form. The event before the offset distinguishes the two.
 """
 
 from __future__ import annotations
@@ -27,22 +27,25 @@ log = logging.getLogger("canal.parse")
 
 
 def taken_over(connection: FullConnection, cursor: Position) -> Position:
-    """The position that a cursor of canal's means in the log of a server; the cursor where that is not known."""
+    """Return the position that a canal cursor means in a server's log, or the cursor itself if unknown."""
     if not (cursor.at_event and cursor.timestamp and connection.identity and connection.can_replay) or cursor.gtid:
         return cursor
     try:
         found = _found(connection, cursor)
     except (AuthenticationError, ConnectionLostError):
         raise
-    except SourceError as error:  # the stream meets it too, and says more
-        log.info("%s cannot be looked up: %s", cursor, error)
+    except SourceError as error:  # the stream raises it again with more detail
+        log.info("cannot look up %s: %s", cursor, error)
         return cursor
     return cursor if found is None else found
 
 
 def _found(connection: FullConnection, cursor: Position) -> Position | None:
-    """Read the journal up to the cursor. None where neither the event there nor the one before it is that of the cursor, or
-    where the source has GTIDs and the journal does not tell those before it."""
+    """Read the journal up to the cursor and return the position.
+
+    None if neither the event there nor the event before it matches the cursor, or if the source has GTIDs but the journal
+    does not list the earlier ones.
+    """
     scan, last, incarnation, tells_gtids = TransactionScan(), b"", "", not connection.has_gtids
     with contextlib.closing(connection.replay(cursor.journal, layout.FIRST)) as events:
         for event in events:
@@ -62,7 +65,7 @@ def _found(connection: FullConnection, cursor: Position) -> Position | None:
     if event and is_at(cursor, event):
         begin = scan.boundary
         scan.feed(event)
-        # A statement that stands alone may be canal's, which is done, or the one behind ours, within the same second.
+        # A single statement may be canal's last one, which is done, or the next one after our offset in the same second.
         is_alone = begin.offset == cursor.offset
         position = scan.boundary if scan.whole == scan.offset and not is_alone else begin
     elif last and is_at(cursor, last) and scan.whole == scan.offset:

@@ -1,6 +1,6 @@
-"""Where one run of a parser goes on after each connection: what canal.parse.start decides, carried out.
+"""Finds the position to resume from after each connection, as decided by canal.parse.start.
 
-Never reads the stream. It asks the connection, and searches its log where the position is one of another server.
+Never reads the stream. Queries the connection, and searches the log if the position belongs to another server.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _GTIDS = frozenset((GTID, ANONYMOUS_GTID, GTID_TAGGED))
 
 
 class Locator:
-    """Knows where reading stands, and finds that position in the log of a connection.
+    """Tracks the position of one run, and finds it in the log of a new connection.
 
     Args:
-        resume: where an earlier run has ended; None: the configured start.
+        resume: the stored position; None: use the configured start.
     """
 
     def __init__(
@@ -59,26 +59,28 @@ class Locator:
         self._destination = destination
         self._alarms = alarms
         self._resume = resume
-        self.handed: Entry | None = None  # the last entry that the sink has taken
+        self.handed: Entry | None = None  # the last entry that the sink has accepted
         self.started: Position | None = None  # where the stream began
-        self.found = Position()  # what ``locate`` found last, with the begin of its journal also where the dump is by GTID set
+        self.found = Position()  # the result of ``locate``, with the journal's incarnation also for a dump by GTID set
         self.lost = 0
         self._lost_because: PositionLostError | None = None
-        self.same_as: Position | None = None  # the start of the stream in the log of another server
-        self.is_canals = False  # reading began at a cursor that canal has written
-        self._none_done = False  # an empty GTID set says that nothing is done, not that this is unknown
+        self.same_as: Position | None = None  # the start of the stream in the log of the previous server
+        self.is_canals = False  # whether reading began at a cursor that canal wrote
+        self._none_done = False  # whether an empty GTID set means that no GTID is done rather than unknown
 
     def position(self) -> Position | None:
-        """Behind what the sink has taken, or where the stream began, or the stored cursor."""
+        """Return the position after the last accepted entry, else the start of the stream, else the stored cursor."""
         return self._positions.latest() or self.started or self._resume
 
     def executed(self, connection: FullConnection, position: Position) -> GtidSet | None:
-        """The GTIDs done at the position; None where they are not known, which is not the same as none at all."""
+        """Return the GTIDs done at the position; None if unknown, an empty set if there are none."""
         return parse_gtid_set(position.gtid, connection.flavor) if position.gtid or self._none_done else None
 
     def count_lost(self, error: PositionLostError) -> None:
-        """Go on at the next cursor, if the first one is lost; else give up if no policy says what to do, or no position was found
-        yet."""
+        """Continue at the next cursor if the first is purged. Otherwise raise ``error``, unless ``on_lost`` has another policy.
+
+        Also raise if no position was found yet.
+        """
         is_cursor = self.started is None and self._resume is not None and self.position() == self._resume
         if is_cursor and error.reason is LostReason.PURGED and (following := self._owner.lost(error)) is not None:
             self._resume = self._moved(following)
@@ -89,12 +91,12 @@ class Locator:
             raise error
         connection = self._link.connection
         is_of_files = connection is not None and not connection.identity
-        # Another server behind the same address may have the log; files have none.
+        # Another server at the same address may have the log. Files have no second server.
         self.lost = self._options.dump_error_threshold + 1 if is_of_files else self.lost + 1
         self._lost_because = error
 
     def locate(self, connection: FullConnection) -> Position:
-        """Where to go on, as canal.parse.start decides."""
+        """Return the position to resume from, as canal.parse.start decides."""
         stored = self.position()
         position = None if stored is None else _in_present_life(connection, taken_over(connection, stored))
         if position is not None:
@@ -135,15 +137,14 @@ class Locator:
             return self._match(connection, start)
         if how is How.FAIL:
             raise PositionLostError(
-                f"{start} is a position in the log of server {start.source}, and {name_of(self._link.source)} is "
-                f"{connection.identity}",
+                f"{start} belongs to the log of server {start.source}, but {name_of(self._link.source)} is {connection.identity}",
                 reason=LostReason.OTHER_SERVER,
                 position=start,
-                remedy="Journals of two servers do not compare, and it has neither a GTID set nor a time.",
+                remedy="Journals of two servers cannot be compared, and the position has neither a GTID set nor a time.",
             )
         if how is How.OLDEST:
             assert position is not None
-            connection.resolve(position)  # raises where something is gone that is not done
+            connection.resolve(position)  # raises if a purged transaction is not done
             start = _at_oldest(connection, position, start)
         if self.handed is not None:
             self._none_done = self.handed.transaction.gtid_base is not None
@@ -151,7 +152,7 @@ class Locator:
         return attrs.evolve(start, incarnation="") if how is How.GTID else start
 
     def _moved(self, position: Position) -> Position:
-        """A position that was searched for is where to go on from now on."""
+        """Store a position that was searched for as the new resume position."""
         self.handed, self.lost, self.found = None, 0, position
         self._positions.persist(lambda: position)
         return position
@@ -163,30 +164,32 @@ class Locator:
         except PositionLostError as error:
             if not self._is_policy(decision):
                 raise
-            self._alarms.tell(AlarmKind.POSITION, f"{error}; from the oldest log that is there instead")
+            self._alarms.tell(AlarmKind.POSITION, f"{error}; starting from the oldest available log instead")
             position = connection.resolve("earliest")
         if start == "earliest":
             position = _in_present_life(connection, position)
-        if start == "latest":  # or a switch before the first change would have no time to search for, nor canal
+        if start == "latest":  # without a time, a failover before the first change could not search, nor could canal
             clock = time.time() + (connection.clock_offset or 0.0)
             position = attrs.evolve(position, timestamp=int(1000 * clock))
         if isinstance(start, Position) and start.journal and start.offset > layout.FIRST and not start.source and not start.gtid:
             begin = transaction_start(connection, position)
             if begin != position.offset:
-                log.warning("[%s] %s lies inside a transaction, which begins at %d", self._destination, position, begin)
+                log.warning(
+                    "[%s] %s is inside a transaction: starting at the transaction's begin, %d", self._destination, position, begin
+                )
                 position = attrs.evolve(position, offset=begin)
         if self._is_policy(decision):
             self._alarms.tell(
                 AlarmKind.POSITION,
-                f"THE POSITION {self.position()} IS LOST ({self._lost_text()}): going on from {position}, as on_lost="
-                f"{self._options.on_lost!r} says; the changes in between are not delivered, or are delivered again",
+                f"THE POSITION {self.position()} IS LOST ({self._lost_text()}): continuing from {position} because on_lost="
+                f"{self._options.on_lost!r}; the changes in between are not delivered, or are delivered again",
             )
             marks = [mark for mark in self._owner.marks() if not _is_of_present_log(connection, mark)]
             self._owner.translated(dict.fromkeys(marks))
         return position
 
     def _lost_text(self) -> str:
-        """Why, without the remedy, which ``on_lost`` makes superfluous."""
+        """Return why the position is lost, without the remedy, which ``on_lost`` makes unnecessary."""
         return " ".join(self._lost_because.message.split()) if self._lost_because is not None else ""
 
     @staticmethod
@@ -194,28 +197,28 @@ class Locator:
         return decision.rule.startswith("lost")
 
     def _match(self, connection: FullConnection, position: Position) -> Position:
-        """The position in the log of another server: by time, then exactly behind the last transactions if they are there."""
+        """Find the position in another server's log: search by time, then after the last transactions if they are found."""
         back = Position(timestamp=max(position.timestamp - int(self._options.fallback_interval * 1000), 1))
         whole = False
         try:
             start = connection.resolve(back)
         except PositionLostError:
             start, whole = connection.resolve("earliest"), True
-        prepared = tuple(PreparedXa(one.xid, "", 0) for one in position.xa)  # their rows are somewhere else in this log
+        prepared = tuple(PreparedXa(one.xid, "", 0) for one in position.xa)  # the rows are elsewhere in this log
         found = None
         if position.tail and connection.can_replay:
             found = find_tail(position.tail, transactions(connection, start))
-        where = f"{name_of(self._link.source)} is not the server {position.source} that {position} is a position of"
+        where = f"{name_of(self._link.source)} is not server {position.source}, to which {position} belongs"
         if found is None:
             if whole:
-                raise PositionLostError(f"{where}, and its log does not go back to the time of that position", position=position)
+                raise PositionLostError(f"{where}, and the log does not reach back to that position's time", position=position)
             self._alarms.tell(
                 AlarmKind.POSITION,
-                f"{where}: going on from {start}, {self._options.fallback_interval:g} s before the time of that position; "
-                "changes come again",
+                f"{where}: continuing from {start}, {self._options.fallback_interval:g} s before that position's time; "
+                "changes are delivered again",
             )
-            # All before ``position`` stays done: its time and tail find it again in a third log, or back in the first. Once
-            # something has come from here, the tail is that of what came.
+            # Everything before ``position`` is done. Its time and tail find it in a third log, or back in the first. Once
+            # entries come from here, they form the new tail.
             moved = attrs.evolve(
                 position,
                 journal=start.journal,
@@ -242,33 +245,35 @@ class Locator:
             at_event=False,
             next_gtid="",
         )
-        lacks = f" but for the last {found.missing}, which come again if it gets them" if found.missing else ""
+        lacks = (
+            f" except the last {found.missing}, which are delivered again if the server receives them" if found.missing else ""
+        )
         if not any(map(changes_schema, digests_of(position.tail)[len(done) :])):
             self.same_as = position
-        self._alarms.tell(AlarmKind.POSITION, f"{where}: going on from {exact}, behind the same transactions{lacks}")
+        self._alarms.tell(AlarmKind.POSITION, f"{where}: continuing from {exact}, after the same transactions{lacks}")
         self._translate(connection, position.source, start)
         return self._moved(_in_present_life(connection, exact))
 
     def _check_marks(self, connection: FullConnection, is_same_log: bool, first: Position) -> None:
-        """The cursors at which clients are ahead are of the log that is there now, where the first one does not prove it.
+        """Raise PositionLostError if a cursor of a client that is ahead belongs to another log.
 
-        A cursor of canal's names no server, and cannot be ahead of one of another server.
+        The first cursor may not prove this. A canal cursor names no server, so it cannot be ahead of another server's cursor.
         """
         for mark in self._owner.marks() if connection.can_replay else ():
             found = _foreign(connection, mark, is_same_log) or ("" if is_same_log else _behind(connection, mark, first))
             if mark.at_event and not mark.gtid and first.source not in ("", connection.identity):
-                found = found or f"the first cursor is one of the server {first.source}, with which it does not compare"
+                found = found or f"the first cursor belongs to server {first.source} and cannot be compared"
             if found:
                 raise PositionLostError(
-                    f"{mark} is no position in the log of {name_of(self._link.source)}: {found}",
+                    f"{mark} is not a position in the log of {name_of(self._link.source)}: {found}",
                     reason=LostReason.OTHER_SERVER,
                     position=mark,
-                    remedy="It is the cursor of a client that is ahead of another one: read from the server that it is of, or "
+                    remedy="This is the cursor of a client that is ahead of another client: read from the cursor's server, or "
                     "unsubscribe that client.",
                 )
 
     def _translate(self, connection: FullConnection, source: str, start: Position) -> None:
-        """Find the cursors of clients that are ahead in the log of another server too; ``start`` is before all of them."""
+        """Find the cursors of clients that are ahead in another server's log; ``start`` is before all of them."""
         translated: dict[Position, Position | None] = {}
         for mark in self._owner.marks():
             if mark.source == source and mark.tail:
@@ -280,52 +285,52 @@ class Locator:
 
 
 def _foreign(connection: FullConnection, mark: Position, is_same_log: bool) -> str:
-    """Why a cursor is not one of the log that is there now; "" where it is, or may be."""
+    """Return why a cursor does not belong to the present log; "" if it does or may."""
     if mark.at_event and not mark.gtid and mark.timestamp:
         return _foreign_event(connection, mark)
     if mark.source != connection.identity:
         return ""
     if mark.gtid and connection.has_gtids and not _has_done(connection, mark):
-        return "it has not executed all of that GTID set"
+        return "the server has not executed all of that GTID set"
     if not mark.incarnation:
         return _not_reached(connection, mark)
     if is_same_log:
         return ""
     if mark.gtid and connection.has_gtids and _is_purged(connection, mark):
         return _not_purged(connection, mark)
-    return "" if _is_of_present_log(connection, mark) else "that journal was begun at another time"
+    return "" if _is_of_present_log(connection, mark) else "that journal was created at another time"
 
 
 def _not_reached(connection: FullConnection, mark: Position) -> str:
-    """What tells that the log has not come to the journal of a cursor; "" where it has."""
+    """Return a text if the log has not reached the cursor's journal; "" otherwise."""
     last = connection.journal_names()[-1] if mark.journal else ""
     (base, number), (other, newest) = journal_key(mark.journal), journal_key(last)
     return f"that log ends in {last}" if base == other and newest < number else ""
 
 
 def _behind(connection: FullConnection, mark: Position, first: Position) -> str:
-    """Why a cursor is not ahead of the first one, by whose GTIDs the log is read; "" where it is, or may be.
+    """Return why a cursor is not ahead of the first cursor, whose GTIDs select the stream; "" if it is or may be.
 
-    The first one may be of a log that was reset since, and have the same GTIDs as this one's log.
+    The first cursor may belong to a log that was reset since and reuses GTIDs.
     """
     if not (first.gtid and connection.has_gtids) or mark.at_event:
         return ""
     what = f"the log is read by the GTIDs of the first cursor, {first}"
     if not mark.gtid:
-        return f"it has none, and {what}" if not mark.tail and mark.source not in ("", connection.identity) else ""
+        return f"it has no GTIDs, but {what}" if not mark.tail and mark.source not in ("", connection.identity) else ""
     done, here = first.gtid_set, mark.gtid_set
     if isinstance(done, MysqlGtidSet) and isinstance(here, MysqlGtidSet):
         is_behind = not done <= here
     elif isinstance(done, MariadbGtidSet) and isinstance(here, MariadbGtidSet):
-        ours = here.domains  # numbers of another server in the domain do not compare
+        ours = here.domains  # numbers of different servers in a domain cannot be compared
         is_behind = any(ours[one][0] == last[0] and ours[one][1] < last[1] for one, last in done.domains.items() if one in ours)
     else:
         return ""
-    return f"it lacks some of those that are done, for {what}" if is_behind else ""
+    return f"it lacks GTIDs that are done: {what}" if is_behind else ""
 
 
 def _foreign_event(connection: FullConnection, mark: Position) -> str:
-    """What is found where a cursor of canal's has its event; "" for that event."""
+    """Compare the event at a canal cursor with the cursor; return "" if they match, or a description."""
     try:
         with contextlib.closing(connection.replay(mark.journal, mark.offset)) as events:
             event = first_of(events)
@@ -333,14 +338,14 @@ def _foreign_event(connection: FullConnection, mark: Position) -> str:
         raise
     except SourceError as error:
         return error.message
-    return "" if event is not None and is_at(mark, event) else "its time and server are not those of the event there"
+    return "" if event is not None and is_at(mark, event) else "the event there has another time or server"
 
 
 def _check_purged(connection: FullConnection, position: Position) -> None:
-    """Of a position in a log that was purged the server has purged all that it made itself.
+    """Check a position in a purged log: the server must have purged all transactions up to there that it originated.
 
     Raises:
-        PositionLostError: it has some of that in the logs that are there, which therefore are not the ones that followed.
+        PositionLostError: some are in the present logs, so these logs did not follow the position.
     """
     is_here = position.source == connection.identity and position.journal and connection.can_replay
     found = _not_purged(connection, position) if is_here and _is_purged(connection, position) else ""
@@ -353,13 +358,13 @@ def _check_purged(connection: FullConnection, position: Position) -> None:
 
 
 def _is_purged(connection: FullConnection, position: Position) -> bool:
-    """Whether the journal of a position is older than all that are there."""
+    """Return whether the position's journal is older than all available journals."""
     (base, number), (other, oldest) = journal_key(position.journal), journal_key(connection.journal_names()[0])
     return base == other and number < oldest
 
 
 def _not_purged(connection: FullConnection, position: Position) -> str:
-    """What a position says is done of the server's own transactions, and no log had that was purged; "" for nothing."""
+    """Return the server's own transactions that are done by the position but were not in the purged logs; "" for none."""
     oldest, latest = connection.resolve("earliest"), connection.resolve("latest")
     done = position.gtid_set
     purged, logged = (parse_gtid_set(one.gtid, connection.flavor) for one in (oldest, latest))
@@ -367,14 +372,14 @@ def _not_purged(connection: FullConnection, position: Position) -> str:
     if isinstance(done, MysqlGtidSet) and isinstance(purged, MysqlGtidSet):
         lacking = MysqlGtidSet({connection.identity: (done - purged).intervals(connection.identity)})
     elif isinstance(done, MariadbGtidSet) and isinstance(purged, MariadbGtidSet) and isinstance(logged, MariadbGtidSet):
-        server, known = int(connection.identity.partition("@")[0]), logged.domains  # but for those that were deleted
+        server, known = int(connection.identity.partition("@")[0]), logged.domains  # deleted domains do not count
         missing = (done - purged).domains.items()
         lacking = MariadbGtidSet({domain: last for domain, last in missing if last[0] == server and domain in known})
-    return f"{lacking} is not among what came before {oldest.journal}" if lacking else ""
+    return f"{lacking} was not logged before {oldest.journal}" if lacking else ""
 
 
 def _has_done(connection: FullConnection, mark: Position) -> bool:
-    """Whether a server has executed, of its own transactions, all that a position in its log says are done."""
+    """Return whether the server has executed all transactions in the position that it originated."""
     try:
         connection.check_end(mark)
     except PositionLostError:
@@ -383,7 +388,7 @@ def _has_done(connection: FullConnection, mark: Position) -> bool:
 
 
 def _is_of_present_log(connection: FullConnection, mark: Position) -> bool:
-    """Whether the journal of a position is there, and is the one that it was."""
+    """Return whether the position's journal exists and is unchanged."""
     if not mark.incarnation or mark.source not in ("", connection.identity) or not connection.can_replay:
         return False
     try:
@@ -396,8 +401,10 @@ def _is_of_present_log(connection: FullConnection, mark: Position) -> bool:
 
 
 def _in_present_life(connection: FullConnection, position: Position) -> Position:
-    """A position of the server that does not say when its journal was begun, as those of earlier versions, is taken to be of
-    the one that is there: by its GTID set a server leaves out transactions without GTIDs that stand between others."""
+    """Add the present journal's incarnation to a position without one, as earlier versions wrote.
+
+    With a GTID set alone, a server would skip transactions without GTIDs between others.
+    """
     if position.incarnation or not (position.journal and position.gtid) or position.source != connection.identity:
         return position
     if connection.has_gtids and not _has_done(connection, position):
@@ -406,10 +413,10 @@ def _in_present_life(connection: FullConnection, position: Position) -> Position
 
 
 def _at_oldest(connection: FullConnection, position: Position, start: Position) -> Position:
-    """The start at the oldest log, with its begin; by GTID set where the user may have no connection more.
+    """Return the start of the oldest log with the incarnation; by GTID set if the user may not open another connection.
 
     Raises:
-        PositionLostError: the first transaction that is still there has no GTID: there may have been others in what was purged.
+        PositionLostError: the first available transaction has no GTID, so purged transactions may have had none either.
     """
     try:
         start = _in_present_life(connection, start)
@@ -419,14 +426,14 @@ def _at_oldest(connection: FullConnection, position: Position, start: Position) 
     except AuthenticationError:
         return attrs.evolve(start, incarnation="")
     raise PositionLostError(
-        f"{position.journal} was purged, and {start.journal} begins with a transaction without a GTID: nothing tells whether "
-        "there were others between",
+        f"{position.journal} was purged, and {start.journal} begins with a transaction without a GTID: purged transactions "
+        "may be missing",
         position=position,
     )
 
 
 def _journals(connection: FullConnection, position: Position | None) -> list[str] | None:
-    """The logs that the source has; None where it cannot be asked, or nothing depends on it."""
+    """Return the source's journals; None if they cannot be listed or are not needed."""
     if position is None or not (position.journal and position.gtid) or position.source != connection.identity:
         return None
     return connection.journal_names() if connection.can_replay else None

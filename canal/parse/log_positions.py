@@ -1,8 +1,8 @@
-"""Where parsing stands, kept so that a parser that begins anew goes on there: canal's log position managers, by their names.
+"""Log position managers: store the parse position so that a new parser resumes there. Named as in canal.
 
-Never decides where to begin; that is canal.parse.start's business. An Instance uses
-``FailbackLogPositionManager(MemoryLogPositionManager(), MetaLogPositionManager(meta))``: within one run behind what was
-given to the store, and after a restart, which loses the store, at the cursor of the client that is furthest behind.
+Never decides where to start; canal.parse.start does. An Instance uses
+``FailbackLogPositionManager(MemoryLogPositionManager(), MetaLogPositionManager(meta))``: within a run, resume after the entries
+that the store has; after a restart, which loses the store, at the earliest client cursor.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from canal.errors import CursorError
 from canal.position import Position, resume_at
 
 GivePosition = Callable[[], Position]
-"""Gives a position; called only by who needs it, because making one costs more than the event that it is about."""
+"""Returns a position. Called only when needed, because building a position costs more than processing an event."""
 
 
 @runtime_checkable
 class LogPositionManager(Protocol):
-    """Keeps for one destination the position behind what the sink has taken."""
+    """Stores, for one destination, the position after the entries that the sink has accepted."""
 
     def start(self, destination: str) -> None:
-        """Begin to serve a destination: the first call."""
+        """Start to serve a destination; the first call."""
 
     def stop(self) -> None:
-        """Make durable what is to be. Never raises for a manager that was not started."""
+        """Make pending writes durable. Never raises if ``start`` was not called."""
 
     def latest(self) -> Position | None:
-        """Where to go on; None when that is not known.
+        """Return the position to resume from; None if unknown.
 
         Raises:
-            CursorError: it is stored, and cannot be read.
+            CursorError: the stored position cannot be read.
         """
 
     def persist(self, give: GivePosition) -> None:
-        """Everything before the position that it gives was taken by the sink. Called by the parser's thread, often.
+        """Store the position that ``give`` returns: the sink has accepted everything before it. The parser calls this often.
 
         Raises:
-            CursorError: it cannot be stored; the parser stops.
+            CursorError: the position cannot be stored; the parser stops.
         """
 
 
 class MemoryLogPositionManager:
-    """In memory, forgotten when the parser stops."""
+    """Keeps the position in memory and forgets it when the parser stops."""
 
     def __init__(self) -> None:
         self._give: GivePosition | None = None
@@ -74,7 +74,7 @@ class _Cursors(Protocol):
 
 
 class MetaLogPositionManager:
-    """The earliest of the cursors of the subscribed clients, as a meta manager keeps them; it writes nothing itself."""
+    """Returns the earliest cursor of the subscribed clients from a meta manager; writes nothing."""
 
     def __init__(self, meta: _Cursors) -> None:
         self._meta = meta
@@ -87,7 +87,7 @@ class MetaLogPositionManager:
         pass
 
     def latest(self) -> Position | None:
-        # Which clients skip what was decided at the start: a client that seeks back before the parser reads must not move it.
+        # Clients skip entries by the position at the start. A client that seeks back before the first read must not change it.
         position, begin = self._earliest(), self._begin
         return begin if begin is not None and position is not None and position.precedes(begin) else position
 
@@ -101,8 +101,7 @@ class MetaLogPositionManager:
 
 
 class FailbackLogPositionManager:
-    """What the first one knows, else what the second one knows; written to the first one, or where that fails to the
-    second."""
+    """Reads the first manager that knows a position. Writes to the primary, or to the secondary if the primary fails."""
 
     def __init__(self, primary: LogPositionManager, secondary: LogPositionManager) -> None:
         self._primary = primary
@@ -130,11 +129,11 @@ class FailbackLogPositionManager:
 
 
 class FileLogPositionManager:
-    """In ``<directory>/<destination>/parse.dat``, replaced atomically every ``interval`` seconds and at the end.
+    """Writes ``<directory>/<destination>/parse.dat``, replaced atomically every ``interval`` seconds and at the end.
 
-    For a parser whose sink is the end of the line, such as one given to ``Instance.compose`` without a store to wait in:
-    what the sink has taken does not come again after a restart, except for what came in the last ``interval`` seconds.
-    Behind a store in memory it would lose what nobody has got; there the cursors count.
+    For a parser whose sink stores or processes entries durably, such as in ``Instance.compose`` without a memory store. After a
+    restart, only entries of the last ``interval`` seconds are delivered again. With a memory store, entries that no client
+    has received would be lost: there, cursors must decide.
     """
 
     def __init__(self, directory: str | os.PathLike[str], interval: float = 1.0) -> None:
@@ -142,7 +141,7 @@ class FileLogPositionManager:
         self._interval = interval
         self._path = self._directory
         self._give: GivePosition | None = None
-        self._written = -math.inf  # the first position is written at once, however short the machine runs
+        self._written = -math.inf  # write the first position at once, in case the process ends early
         self._lock = threading.Lock()
 
     def start(self, destination: str) -> None:
@@ -163,7 +162,7 @@ class FileLogPositionManager:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise CursorError(f"cannot read {self._path}: {error}", remedy="Correct it, or delete it to start anew") from error
+            raise CursorError(f"cannot read {self._path}: {error}", remedy="Correct it, or delete it to start over.") from error
 
     def persist(self, give: GivePosition) -> None:
         with self._lock:
@@ -187,6 +186,6 @@ class FileLogPositionManager:
             with contextlib.suppress(OSError):
                 fresh.unlink()
             raise CursorError(
-                f"cannot write {self._path}: {error.strerror}", remedy="Make room on the disk or correct the rights of the folder"
+                f"cannot write {self._path}: {error.strerror}", remedy="Free disk space or correct the directory's permissions."
             ) from error
         self._written = time.monotonic()

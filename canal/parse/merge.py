@@ -1,7 +1,7 @@
-"""The merge of several parsers' transactions into one stream: whose turn it is.
+"""Merges the transactions of several parsers into one stream by deciding which parser may pass next.
 
-Never looks into an entry further than its time and whether it ends a transaction, and starts and stops nothing. Each parser's
-thread comes with what it has and waits here until that may pass.
+Looks only at an entry's time and at transaction ends, and starts and stops nothing. Each parser's thread brings entries and
+waits here until they may pass.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import StoreClosedError
 from canal.model import Entry
 
-#: Seconds between two looks at the heartbeats of the others.
+#: Polling interval in seconds for the other members' heartbeats.
 _LOOK = 0.1
 
 
 @attrs.define(eq=False)
 class Lane:
-    """What the merge knows of one member."""
+    """The merge's state of one member."""
 
     name: str
-    #: The member's source has said that it has nothing more which it made before this time, in seconds by its clock.
+    #: Returns the source's time in seconds up to which the source has sent everything.
     complete_to: Callable[[], float]
-    #: Of its last transaction that passed; it does not go back.
+    #: Time of the last transaction that passed. Never decreases.
     time: float = 0.0
-    #: Of its transaction that waits to pass.
+    #: Time of the transaction that waits to pass.
     head: float | None = None
     is_over: bool = False
     said: float = 0.0
-    #: When it gave something or said something last, by the merge's clock.
+    #: When the member last delivered or reported anything, by the merge's clock.
     moved: float = 0.0
     stalled: float | None = None
 
     def times(self, entries: list[Entry]) -> list[tuple[float, int]]:
-        """The time that each transaction counts with, and where its entries end. One that goes on comes last."""
+        """Return (time, end index) of each transaction in ``entries``; an incomplete transaction is the last item."""
         found, latest = [], self.time
         for end, entry in enumerate(entries, 1):
             if entry.is_end:
@@ -57,12 +57,12 @@ class Merge:
 
     Args:
         lanes: the members.
-        by_time: the earliest goes first; else who came first.
+        by_time: the earliest transaction goes first; otherwise the first that arrived.
         idle_after, stalled_after, goes_on: see :class:`canal.parse.GroupParser`.
-        torn: members that begin inside a transaction: its rest comes before all else.
+        torn: members that resume inside a transaction. The rest of these transactions passes first.
 
     Attributes:
-        late: transactions that passed behind one of a later time.
+        late: number of transactions that passed after a transaction with a later time.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Merge:
         self._clock = clock
         self._changed = threading.Condition()
         self._queue: deque[Lane] = deque()
-        self._floor = self._next_torn()  # whose transactions pass, or whose last one has not ended
+        self._floor = self._next_torn()  # the member with a passing or incomplete transaction
         self._is_passing = False
         self._latest = 0.0
         self.is_stopping = False
@@ -95,10 +95,10 @@ class Merge:
             lane.moved = clock()
 
     def pass_on(self, name: str, entries: list[Entry], put: Callable[[list[Entry]], None]) -> None:
-        """Give a member's entries to ``put``, in one piece or several, each when it is its turn.
+        """Call ``put`` with a member's entries, in pieces if necessary, when it is the member's turn.
 
         Raises:
-            StoreClosedError: the group is being stopped.
+            StoreClosedError: the group is stopping.
         """
         lane, start = self._lanes[name], 0
         times = lane.times(entries)
@@ -107,10 +107,10 @@ class Merge:
             end = times[count - 1][1]
             piece = entries[start:end]
             counted = self.late, self._latest
-            self._count(times[:count], was_open)  # before a reader can see them
+            self._count(times[:count], was_open)  # before readers can see the entries
             try:
                 put(piece)
-            except BaseException:  # the parser may give it again, after a new connection
+            except BaseException:  # the parser may deliver the piece again after a reconnect
                 self.late, self._latest = counted
                 self._give_back(lane, is_open=was_open)
                 raise
@@ -119,11 +119,11 @@ class Merge:
             start = end
 
     def has_open(self, name: str) -> bool:
-        """Whether a part of the member's transaction has passed, and its end has not."""
+        """Return whether a transaction of the member has passed in part."""
         return self._floor is self._lanes[name] and not self._is_passing
 
     def end(self, name: str) -> None:
-        """Nothing more comes of a member."""
+        """Mark a member as ended: it brings no more entries."""
         with self._changed:
             lane = self._lanes[name]
             lane.is_over = True
@@ -132,7 +132,7 @@ class Merge:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Who waits, and who comes later, gets a StoreClosedError."""
+        """Raise StoreClosedError in waiting and later calls of ``pass_on``."""
         with self._changed:
             self.is_stopping = True
             self._changed.notify_all()
@@ -140,7 +140,7 @@ class Merge:
     # -- turns --------------------------------------------------------------------------------------------------------
 
     def _wait_turn(self, lane: Lane, times: list[tuple[float, int]]) -> tuple[int, bool]:
-        """Wait until some of the transactions may pass; gives how many, and whether the first has passed in part."""
+        """Wait for a turn. Return how many transactions may pass, and whether the first has already passed in part."""
         with self._changed:
             lane.head = times[0][0]
             self._queue.append(lane)
@@ -148,7 +148,7 @@ class Merge:
         while True:
             with self._changed:
                 if self.is_stopping:
-                    raise StoreClosedError("the group is being stopped")
+                    raise StoreClosedError("the group is stopping")
                 count = self._may_pass(lane, times)
                 if count:
                     was_open = self._floor is lane
@@ -161,9 +161,9 @@ class Merge:
     def _may_pass(self, lane: Lane, times: list[tuple[float, int]]) -> int:
         floor = self._floor
         if floor is not None and not floor.time and floor.head is None and not self._is_passing and floor.complete_to():
-            self._floor = self._next_torn()  # it was inside a transaction, of which nothing is left
+            self._floor = self._next_torn()  # the member resumed inside a transaction without further entries
         if self._floor is lane:
-            return 1  # its open transaction
+            return 1  # the member's open transaction
         if self._floor is not None:
             return 0
         if not self._by_time:
@@ -172,7 +172,7 @@ class Merge:
         return bisect_right(times, (limit, math.inf))
 
     def _bound(self, lane: Lane) -> float:
-        """What the member may still bring is of this time or later."""
+        """Return the earliest time that the member's next transaction may have."""
         if lane.is_over or lane.stalled is not None and self._goes_on:
             return math.inf
         if lane.head is not None:
@@ -180,8 +180,8 @@ class Merge:
         return max(lane.time, math.floor(lane.complete_to() - self._idle_after))
 
     def _count(self, times: list[tuple[float, int]], was_open: bool) -> None:
-        """Count what is late of the transactions that pass now. Only the thread of the member that has the floor calls this."""
-        if not was_open:  # else it was counted with its first piece
+        """Count late transactions among those that pass now. Called only by the thread of the passing member."""
+        if not was_open:  # otherwise counted with the first piece
             self.late += bisect_left(times, (self._latest, 0))
         self._latest = max(self._latest, times[-1][0])
 
@@ -198,14 +198,14 @@ class Merge:
             self._changed.notify_all()
 
     def _next_torn(self) -> Lane | None:
-        """The next that is in its turn without having come for it."""
+        """Return the next torn member that has not ended."""
         while self._torn:
             lane = self._torn.popleft()
             if not lane.is_over:
                 return lane
         return None
 
-    # -- members that neither give nor say anything -------------------------------------------------------------------
+    # -- members that deliver and report nothing -------------------------------------------------------------------------
 
     def _look_for_stalled(self, waiting: Lane) -> None:
         told = []
@@ -222,15 +222,15 @@ class Merge:
                     told.append((lane.name, now - lane.moved, self._floor is lane))
             is_over = was_told and all(lane.stalled is None for lane in self._lanes.values())
         for name, seconds, is_open in told:
-            text = f"nothing came of member {name} for {seconds:.0f} s, not a heartbeat"
+            text = f"member {name} sent no change and no heartbeat for {seconds:.0f} s"
             if is_open:
-                text += ", and its transaction has not ended: the others wait for that"
+                text += ", and a transaction of it is incomplete: the other members wait for the rest"
             else:
-                text += ": the others go on without it" if self._goes_on else ": the others wait for it"
+                text += ": the other members continue without it" if self._goes_on else ": the other members wait for it"
             self._alarms.tell(AlarmKind.SLOW, text, name)
         if is_over:
-            self._alarms.over(AlarmKind.SLOW, "every member gives or says something again")
+            self._alarms.over(AlarmKind.SLOW, "every member sends changes or heartbeats again")
 
     def _holds(self, lane: Lane) -> bool:
-        """Whether others wait for it."""
+        """Return whether other members wait for this member."""
         return self._by_time if self._floor is None else self._floor is lane and not self._is_passing

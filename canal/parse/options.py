@@ -1,4 +1,4 @@
-"""What a parser is configured with, the same for each of its runs, and what a run asks the parser that it is of."""
+"""The options of a parser, and the callbacks that a run uses."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ ColumnTypes = Literal["log", "history"]
 @checks_names()
 @attrs.frozen(kw_only=True, eq=False)
 class ParserOptions:
-    """How a :class:`BinlogParser` reads a source; ``attrs.evolve()`` changes it.
+    """The options of a :class:`BinlogParser`; ``attrs.evolve()`` changes them.
 
     Args:
-        source: where to connect to.
-        start: "latest", "earliest" or a :class:`Position`, when there is no cursor to resume from.
-        standby: another server of the same replication, to ``switch`` to.
-        standby_start: as ``start``, for a first start at the standby.
-        tables, fields: filters, decided once per table map.
-        masks: of columns; statements keep their texts, which the sink withholds: an ``EntrySink`` must have them too.
-        time_zone: zone of TIMESTAMP values.
-        json_text: give JSON as text, not as objects.
-        shadow_tables: deliver the tables of online schema changes too.
-        sequences: deliver the rows of MariaDB's sequences too.
+        source: the source to read.
+        start: "latest", "earliest" or a :class:`Position`, used without a cursor to resume from.
+        standby: another server of the same replication, for ``switch``.
+        standby_start: like ``start``, for a first start at the standby.
+        tables, fields: filters, applied once per table map.
+        masks: masks for columns. Statements keep their text, which the sink withholds: pass the masks to an ``EntrySink`` too.
+        time_zone: time zone of TIMESTAMP values.
+        json_text: return JSON as text rather than as objects.
+        shadow_tables: also deliver the temporary tables of online schema changes.
+        sequences: also deliver the rows of MariaDB sequences.
         unknown_columns, column_types: see :class:`canal.InstanceConfig`.
-        history: keeps the schemas of tables whose names the log does not carry. It serves one parser at a time.
-        log_positions: keeps where parsing stands. It serves one parser at a time.
+        history: stores table schemas that the log does not carry. Serves one parser at a time.
+        log_positions: stores the parse position. Serves one parser at a time.
         on_lost, dump_error_threshold, fallback_interval: see :class:`canal.InstanceConfig`.
-        backoff: seconds before the first and (at most) before any later attempt to reconnect.
-        piece_bytes, piece_entries: a transaction beyond either goes on in pieces.
-        inflated_bytes: an event that comes out of a compressed one and is larger is refused.
-        alarm: told of lost connections, of what stopped the parser, and of what else an operator should know.
+        backoff: seconds before the first reconnect, and the maximum before later ones.
+        piece_bytes, piece_entries: a larger transaction is delivered in pieces.
+        inflated_bytes: maximum size of an event after decompression; larger events are refused.
+        alarm: called for lost connections, the error that stopped the parser, and other problems.
     """
 
     source: Source
@@ -81,7 +81,7 @@ class ParserOptions:
 
 
 class ParserKeywords(TypedDict, total=False):
-    """The types of the :class:`ParserOptions` that are given to a :class:`BinlogParser` by name; None where a default is made."""
+    """The types of the :class:`ParserOptions` that :class:`BinlogParser` accepts by name. None selects the default."""
 
     start: Start
     standby: Source | None
@@ -108,7 +108,7 @@ class ParserKeywords(TypedDict, total=False):
 
 
 class Owner(Protocol):
-    """The parser of a run: the functions that it was given to ask and to call, which may be set anew while the run goes on."""
+    """The callbacks of a run's parser. They may be replaced while the run continues."""
 
     oldest: Callable[[], Position | None]
     marks: Callable[[], list[Position]]

@@ -1,4 +1,4 @@
-"""The parser: what it was configured with, and its present run.
+"""The parser: options and the current run.
 
 Never reads anything itself: canal.parse.run does.
 """
@@ -23,43 +23,43 @@ from canal.status import ParserStatus
 
 @runtime_checkable
 class EventParser(Protocol):
-    """Where entries come from. A user's own parser meets this Protocol and is given to ``Instance.compose``.
+    """A producer of entries. Users can implement this Protocol and pass the parser to ``Instance.compose``.
 
-    It may also have what is in ``ParserTeller``, ``ClientAwareParser``, ``SwitchingParser`` and ``MergingParser``.
+    It may also implement ``ParserInfo``, ``ClientAwareParser``, ``SwitchingParser`` and ``MergingParser``.
     """
 
     def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:
-        """Begin, on a thread of its own, to give entries to ``sink``, from ``resume`` or from its own start position.
+        """Start a thread that passes entries to ``sink``, from ``resume`` or else from the configured start.
 
-        Call ``finished`` once when the thread ends by itself, after ``error`` is set.
+        Call ``finished`` once when the thread ends without ``stop``, after ``error`` is set.
         """
 
     def stop(self) -> None:
-        """End the thread, and wait for that. Calls that the sink blocks are ended by stopping the store first.
+        """Stop the thread and wait until it has ended. Stop the store first: that ends calls in which the sink blocks.
 
-        May be called again, where a call was interrupted, and before ``start``, where the line behind did not start.
+        May be called again after an interrupted call, and before ``start`` if a later part failed to start.
         """
 
     def wait_started(self, timeout: float) -> Position:
-        """The position at which the stream begins; waits until it is known.
+        """Return the position at which the stream begins; wait until it is known.
 
         Raises:
-            ConnectionLostError: it is not known in time.
+            ConnectionLostError: the position is not known in time.
             StateError: ``stop`` was called before.
-            CanalError: what stopped the parser before.
+            CanalError: the error that stopped the parser.
         """
 
     @property
     def error(self) -> CanalError | None:
-        """What stopped the parser, once it has."""
+        """The error that stopped the parser, or None."""
 
     @property
     def is_finished(self) -> bool:
-        """True when it has ended by itself: an error, or the end of a log that is not followed."""
+        """Whether the parser has ended without ``stop``: by an error, or at the end of a log that is not followed."""
 
 
 def wait_for_rest(parser: EventParser, left: float, timeout: float) -> Position:
-    """As ``wait_started``, for the rest of a wait: an error of it names the whole ``timeout``."""
+    """Call ``wait_started`` for the rest of a wait. The error message names the whole ``timeout``."""
     left = max(left, 0.0)
     try:
         return parser.wait_started(left)
@@ -69,32 +69,31 @@ def wait_for_rest(parser: EventParser, left: float, timeout: float) -> Position:
 
 
 class ParserTeller(Protocol):
-    """What an Instance asks of a parser beside; the bodies hold of one that does not have it."""
+    """Optional abilities that an Instance uses of a parser. The bodies are defaults for a parser without them."""
 
     @property
     def source(self) -> Source | None:
-        """The source that is read at present."""
+        """The source that is read now."""
         return None
 
     @property
     def history(self) -> SchemaHistory | None:
-        """Where it keeps the schemas of tables."""
+        """The store for table schemas."""
         return None
 
     @property
     def switch(self) -> Callable[[str], bool] | None:
-        """Goes on at the other source, for a reason; gives False where that does not answer."""
+        """A function that switches to the other source for a reason, and returns False if it does not answer."""
         return None
 
     @property
     def masks(self) -> Masks:
-        """The columns whose values it masks."""
+        """The masks for columns."""
         return Masks()
 
     @property
     def complete_to(self) -> float:
-        """The source has said that it has nothing more which it made before this time, in seconds by its clock, and all of
-        that has been given to the sink; 0: it has said nothing."""
+        """Source time in seconds up to which the source has sent everything and the sink has received it; 0: unknown."""
         return 0.0
 
     @property
@@ -109,34 +108,34 @@ class ParserTeller(Protocol):
 
     @property
     def delivered_position(self) -> Position | None:
-        """All before it has been given to the sink; None: not known at this moment."""
+        """The position up to which everything was passed to the sink; None: unknown at the moment."""
         return None
 
     def address_of(self, cursor: Position) -> tuple[str, int]:
-        """Host and port of the server that a cursor is of; ("", 0): not known."""
+        """Return host and port of the server to which a cursor belongs; ("", 0): unknown."""
         return "", 0
 
     def status(self, source_timeout: float | None = None) -> ParserStatus | None:
-        """How it stands, for ``Instance.status()``."""
+        """Return the status for ``Instance.status()``."""
         return None
 
 
 def parser_teller(parser: EventParser) -> ParserTeller:
-    """A parser, with what it does not have itself."""
+    """Return a parser's ``ParserInfo``, with defaults for missing members."""
     return cast(ParserTeller, Completed(parser, (ParserTeller,)))
 
 
 @runtime_checkable
 class ClientAwareParser(Protocol):
-    """A parser that calls back for its clients' cursors. Its Instance, or the group that it belongs to, sets the callbacks.
+    """A parser that calls back about client cursors. Its Instance or group sets the callbacks.
 
     Attributes:
         oldest: returns the position before which no client will resume, or None if it is unknown.
         marks: returns the cursors of clients that are ahead of the stream.
-        translated: called with what these are in another log; None for what cannot be known there.
-        began: called with the position at which the stream begins, before anything of it is seen; what it raises ends the run.
-        lost: called if the source has purged the log behind the first cursor. Returns the next cursor to begin at, or None if
-            there is no other one.
+        translated: called with these cursors' positions in another log; None for an unknown position.
+        began: called with the position at which the stream begins, before events are delivered. An exception ends the run.
+        lost: called if the source has purged the log after the first cursor. Returns the next cursor to begin at, or None if
+            there is no other.
     """
 
     oldest: Callable[[], Position | None]
@@ -148,20 +147,20 @@ class ClientAwareParser(Protocol):
 
 @runtime_checkable
 class SwitchingParser(Protocol):
-    """A parser of one source that can switch to a standby. ``heartbeat`` needs it."""
+    """A parser of a single source that can switch to a standby. Required for ``heartbeat``."""
 
     @property
     def other_source(self) -> object | None:
         """The source to switch to; None without a standby."""
 
     def open_probe(self, timeout: float) -> tuple[object, Callable[[], Any]]:
-        """Return the source that is read now, and a function that makes a :class:`canal.ha.source_health.Probe` of it.
+        """Return the active source, and a function that makes a :class:`canal.ha.source_health.Probe` of it.
 
-        The probe connects at its first query. Its answers take ``timeout`` seconds at most.
+        The probe connects at the first query. ``timeout`` (seconds) limits each answer.
         """
 
     def switch(self, reason: str) -> bool:
-        """Continue at the other source; return False if it does not answer. May be called from any thread."""
+        """Switch to the other source; return False if it does not answer. May be called from any thread."""
 
 
 @runtime_checkable
@@ -169,8 +168,8 @@ class MergingParser(Protocol):
     """A parser that merges several parsers: its positions have ``members``.
 
     Attributes:
-        members: the parsers by their names.
-        joined: called, before anything passes, with the start of a member that the cursors do not name yet.
+        members: the parsers by name.
+        joined: called with the start of a member that the cursors lack, before its first entries pass.
     """
 
     members: dict[str, EventParser]
@@ -178,7 +177,7 @@ class MergingParser(Protocol):
 
 
 class OwnParser:
-    """Base of the library's parsers: a ``ClientAwareParser`` before anything has set its callbacks."""
+    """Base class of the library's parsers: a ``ClientAwareParser`` with default callbacks."""
 
     def __init__(self) -> None:
         self.oldest: Callable[[], Position | None] = lambda: None
@@ -192,10 +191,10 @@ class BinlogParser(OwnParser):
     """The :class:`EventParser` for every source: a live server, binlog files or a fake.
 
     Args:
-        source: its :class:`ParserOptions`; or the source alone, with the other options as keywords.
+        source: the :class:`ParserOptions`, or a source with the other options as keywords.
 
     Attributes:
-        options: what it is configured with.
+        options: the configuration.
     """
 
     def __init__(self, source: ParserOptions | Source, **options: Unpack[ParserKeywords]) -> None:
@@ -207,28 +206,28 @@ class BinlogParser(OwnParser):
             self.options = ParserOptions(source=source, **{key: value for key, value in given.items() if value is not None})
         self.history = self.options.history
         self.masks = self.options.masks
-        self._run = ParserRun(self.options, self)  # one that never starts, until there is another
+        self._run = ParserRun(self.options, self)  # placeholder that never starts
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:
         if resume is not None and resume.members:
             raise CursorError(
-                f"the cursor names the members of a group, {resume}",
+                f"the cursor has positions for members of a group: {resume}",
                 destination=destination,
-                remedy="Use canal.parse.GroupParser with these members, or write the cursor of one of them: "
+                remedy="Use canal.parse.GroupParser with these members, or write the cursor of one member: "
                 "meta.update_cursor(client, cursor.member(name)).",
             )
         last = self._run
         if last.thread is not None and not last.link.is_stopping():
-            raise StateError("the parser is started already", destination=destination)
+            raise StateError("the parser is already started", destination=destination)
         if last.thread is threading.current_thread():
             raise StateError(
-                "the parser's last run has not ended yet: this is its thread",
+                "cannot start the parser on the thread of its last run, which has not ended yet",
                 destination=destination,
-                remedy="Start it on a thread of your own, not in an alarm, a hook, a filter or a sink.",
+                remedy="Start it on another thread, not in an alarm, hook, filter or sink.",
             )
-        last.stop()  # which may have been called on its own thread
+        last.stop()  # an earlier stop() on the run's own thread could not finish
         self._run = ParserRun(self.options, self, destination, sink, resume, finished)
         self._run.start()
 
@@ -237,27 +236,24 @@ class BinlogParser(OwnParser):
 
     @property
     def source(self) -> Source:
-        """The source that is read at present, or that it tries to reach."""
+        """The source that is read now, or that the parser tries to reach."""
         return self._run.link.source
 
     @property
     def other_source(self) -> Source | None:
-        """The one to switch to; None without a standby."""
         return self._run.link.other_source
 
     def open_probe(self, timeout: float) -> tuple[Source, Callable[[], Any]]:
-        """The source that is read now, and how to open a session for queries whose answers take ``timeout`` s at most."""
         return self._run.link.open_probe(timeout)
 
     def switch(self, reason: str = "by hand") -> bool:
-        """Go on at the other source, if it answers; False and an alarm when it does not, or there is none.
+        """Switch to the other source. Return False and raise an alarm if it does not answer or there is no standby.
 
-        May be called from any thread. What comes of the old source meanwhile is delivered first.
+        May be called from any thread. Entries that were received from the old source are delivered first.
         """
         return self._run.link.switch(reason)
 
     def address_of(self, cursor: Position) -> tuple[str, int]:
-        """Host and port of the server that a cursor is of; ("", 0): not known."""
         link = self._run.link
         source = link.reached.get(cursor.source)
         if source is None and (not cursor.source or link.other_source is None):
@@ -277,40 +273,37 @@ class BinlogParser(OwnParser):
 
     @property
     def complete_to(self) -> float:
-        """The source has said that it has nothing more which it made before this time, in seconds by its clock."""
         return self._run.progress.complete_to
 
     @property
     def full_metadata(self) -> bool | None:
-        """Whether the source writes binlog_row_metadata=FULL; None if that is unknown."""
         connection = self._run.link.connection
         return None if connection is None else connection.full_metadata
 
     @property
     def received(self) -> tuple[int, int]:
-        """Events and bytes received since the start."""
         return self._run.decoder.event_count, self._run.decoder.byte_count
 
     @property
     def position(self) -> Position:
-        """How far the log has been read; to be asked by the parser's own thread, as a source's connection does."""
+        """The position up to which the log was read. For the parser's thread only."""
         return self._run.decoder.position
 
     @property
     def whole_position(self) -> Position:
-        """As ``position``, but before a transaction that has been read in part: its GTID is not done."""
+        """Like ``position``, but before a transaction that was read in part: its GTID is not done."""
         return self._run.decoder.group_position
 
     @property
     def delivered_position(self) -> Position | None:
-        """As ``whole_position``, for any thread: all before it has been given to the sink. None while that is under way."""
+        """Like ``whole_position``, for any thread: the sink has received everything before it. None during a delivery."""
         return self._run.delivered_position
 
     @property
     def statement_changes(self) -> int:
-        """Changes of rows that came as statements since the start: their rows are not in the log."""
+        """Number of row changes logged as statements since the start: their rows are not in the log."""
         return self._run.decoder.statement_count
 
     def status(self, source_timeout: float | None = None) -> ParserStatus:
-        """How it stands. The source is asked for the end of its log for ``source_timeout`` seconds at most; None: not at all."""
+        """Return the status. Query the source for the end of the log for at most ``source_timeout`` seconds; None: do not."""
         return self._run.status(source_timeout)

@@ -1,6 +1,6 @@
-"""What the parser has come to: written by its thread at each step and each read, shown to any thread that asks.
+"""The parser's progress: written by the parser's thread at each step, read by any thread.
 
-Never costs anything per event: one tuple is made for each read and each delivery.
+Costs one tuple per read and per delivery, and no work per event.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class _Seen(NamedTuple):
     bytes: int
     transactions: int
     statements: int
-    source: str  # identity of the one whose journal it is
+    source: str  # identity of the server that wrote the journal
 
 
 class ParserProgress:
     """The state of one parser.
 
     Args:
-        source: gives the source that is read now.
-        alarms: told when a lost connection works again.
-        calm: seconds for which a connection must last until the trouble before it is over.
+        source: returns the source that is read now.
+        alarms: receives an alarm when a lost connection works again.
+        calm: seconds that a new connection must last before the trouble counts as over.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ParserProgress:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the last run, the decoder's counts too."""
+        """Forget the last run, including the decoder's counts."""
         d = self._decoder
         d.reset_counts()
         self.state = State.STOPPED
@@ -77,8 +77,8 @@ class ParserProgress:
         self._fed = ("", "", 0)
         self._beat = b""
         self._idle = False
-        self._fresh = 0.0  # everything that the source made up to this time, by its clock, has been received
-        self.complete_to = 0.0  # the same, when the source itself has said it last
+        self._fresh = 0.0  # source time up to which everything has been received
+        self.complete_to = 0.0  # the same, as of the source's last report
         self._identity = self._flavor = ""
         self._clock_offset = 0.0
         self._connections = 0
@@ -96,26 +96,26 @@ class ParserProgress:
         self.state = State.SEEKING
 
     def began(self) -> None:
-        """A dump was asked for."""
+        """Record that a dump was requested."""
         self._connections += 1
         self._connected_at = self._monotonic()
         self._origin, self._origin_source = self._identity, self._source()
         self._seen, self._fed, self._beat, self._idle = self._look(), ("", "", 0), b"", False
 
     def delivering(self) -> None:
-        """Entries are about to be given to the sink, which may take long."""
+        """Record that entries are about to be passed to the sink, which may block."""
         self._seen, self._idle = self._look(), False
         self.state = State.STREAMING
 
     def fed(self, events: Sequence[bytes]) -> None:
-        """A read is done, and what it gave is decoded."""
+        """Record that the events of a read are decoded."""
         if events:
             seen = self._seen = self._look()
             position = (seen.source, seen.journal, seen.offset)
             if position != self._fed:
                 self._fed, self._idle = position, False
                 self.state = State.STREAMING
-            else:  # heartbeats. MySQL sends them on its way through what we have, too, but not twice from one position.
+            else:  # heartbeats. MySQL also sends them while it skips known events, but never two from one position
                 self._caught_up(self._idle or events[-1] == self._beat, is_said=True)
                 self._beat = events[-1]
         elif self.state is State.STREAMING:
@@ -143,7 +143,7 @@ class ParserProgress:
         self.state = State.WAITING
 
     def held_up(self, text: str) -> None:
-        """The source does not begin to send, and says why."""
+        """Raise an alarm that the source does not begin to send."""
         self._troubled = True
         self._alarms.tell(AlarmKind.CONNECTION, text)
 
@@ -169,17 +169,17 @@ class ParserProgress:
     # -- any thread ------------------------------------------------------------------------------------------------
 
     def status(self, delivered: Callable[[], Position | None], source_timeout: float | None) -> ParserStatus:
-        """How it stands; ``delivered`` gives the position behind the last entry that was delivered."""
+        """Return the status. ``delivered`` returns the position after the last delivered entry."""
         end = None if source_timeout is None else self._ask_end(source_timeout)
         state, idle, seen = self.state, self._idle, self._seen
-        position = delivered()  # after what was seen: that goes back only when what was put before has been delivered
+        position = delivered()  # read after ``seen``, which goes back only once earlier entries have been delivered
         error, error_at = self._last_error or (None, None)
         received = None
         if seen.journal:
             received = Position(seen.journal, seen.offset, timestamp=seen.timestamp * 1000, source=seen.source)
-            if position is not None and received.precedes(position):  # the head of a large transaction comes again
+            if position is not None and received.precedes(position):  # the head of a large transaction is sent again
                 received = attrs.evolve(position, gtid="")
-        is_its = self._source() is self._origin_source  # else the position is still one in the log of the other source
+        is_its = self._source() is self._origin_source  # otherwise the position still belongs to the other source
         behind = end.bytes_behind(received) if end and received and is_its else None
         lag = Lag(
             0.0 if behind == 0 and state is State.STREAMING else self._lag_seconds(state, idle, seen),
@@ -208,7 +208,7 @@ class ParserProgress:
         )
 
     def _lag_seconds(self, state: State, idle: bool, seen: _Seen) -> float | None:
-        """0 while the source has no more; else the age of what was received last, or of the last time it had no more."""
+        """Return 0 if the source has sent everything; otherwise the age of the last event or idle time."""
         if state is State.STOPPED:
             return None
         if state is State.ENDED or (state is State.STREAMING and idle):
@@ -217,7 +217,7 @@ class ParserProgress:
         return max(self._clock() + self._clock_offset - fresh, 0.0) if fresh else None
 
     def _ask_end(self, timeout: float) -> SourceEnd | None:
-        """The end of the source's log, on a thread of its own; None when it does not tell in time."""
+        """Return the end of the source's log, read by another thread; None if there is no answer in time."""
         source = self._source()
         with self._asking:
             question = self._question
@@ -229,7 +229,7 @@ class ParserProgress:
 
 
 class _Question(OwnThread):
-    """Asks a source for the end of its log. Its network calls have timeouts, so it ends by itself."""
+    """Queries a source for the end of the log. The network calls have timeouts, so the thread always ends."""
 
     def __init__(self, source: SourceTeller, timeout: float, destination: str) -> None:
         super().__init__(name=f"canal-{destination}-status")
@@ -242,4 +242,4 @@ class _Question(OwnThread):
         try:
             self.answer = self.source.read_end(self._timeout)
         except Exception as error:
-            log.info("[%s] the end of the source's log cannot be told: %s", self._destination, error)
+            log.info("[%s] cannot read the end of the source's log: %s", self._destination, error)

@@ -1,8 +1,8 @@
-"""One run of a parser, from its start to its end: the thread that drives the events of a source into the sink.
+"""One run of a parser: the thread that feeds the events of a source through the decoder into the sink.
 
-Never decodes anything itself, and shares nothing with another run but the parser's options. After a lost connection it
-continues exactly behind what the sink has taken: the whole transactions, and the rows of a very large one that were delivered
-in pieces. With a standby it can go on at either of the two servers.
+Never decodes anything itself, and shares only the parser's options with other runs. After a lost connection it resumes exactly
+after what the sink has accepted: whole transactions, and rows of a very large transaction that was delivered in pieces. With
+a standby it can continue at either server.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ from canal.status import ParserStatus, State
 
 log = logging.getLogger("canal.parse")
 
-#: Of the events that open a stream the ROTATE alone tells nothing yet.
+#: Opening events of a stream. A ROTATE alone does not identify the log yet.
 _OPENING = HEARTBEATS | {ROTATE}
-#: How many times less often a quiet log's begin is asked for than its end: it takes a connection of its own.
+#: Check the start of a quiet log this many times less often than its end: it needs another connection.
 _LOG_CHECKS = 30
-#: What a server says that is switched to gtid_mode=OFF under a dump by GTID set.
+#: The error of a server that is switched to gtid_mode=OFF during a dump by GTID set.
 _GTIDS_OFF = re.compile("anonymous transaction when auto_?position", re.IGNORECASE)
 
 _NO_ROWS: Final = (
-    ": delivered as a statement, its rows are not in the log. Let the application that sets binlog_format in its session use "
-    "ROW, and copy the tables anew."
+    ": delivered as a statement, because its rows are not in the log. Make the application that sets binlog_format in its "
+    "session use ROW, and copy the tables again."
 )
 
 
 class ParserRun:
-    """Keeps a source connected and drives its events through the decoder into the sink.
+    """Keeps a source connected and feeds its events through the decoder into the sink.
 
     Args:
         owner: the parser.
@@ -137,11 +137,11 @@ class ParserRun:
         self._damage: tuple[type[DecodeError], str, str] | None = None
         self._dump_began = math.inf
         self._quiet_since = 0.0
-        self._is_behind = False  # the source's log went on when nothing had come for a while
-        self._log_checked = 0.0  # when the begin of the log was last held against that of the one that is read
+        self._is_behind = False  # whether the source's log had grown at the last check although no event came
+        self._log_checked = 0.0  # when the log's start was last compared
         self._last_problem: CanalError | None = None
         self.error: CanalError | None = None
-        self._work = 1  # odd while the decoder is at work, or has no position yet
+        self._work = 1  # odd while the decoder works or has no position yet
         self.thread: threading.Thread | None = None
         self._let_go: Callable[[], None] | None = None
 
@@ -157,11 +157,11 @@ class ParserRun:
         except BaseException:
             if self.thread is None:
                 self.stop()
-            self.link.stop()  # the thread may run, and wait for room in a store that is stopped first: a later stop waits for it
+            self.link.stop()  # the thread may run and wait for room in a store that is stopped first; a later stop() joins it
             raise
 
     def stop(self) -> None:
-        """End the thread and wait for that, unless it is the present one: then a later call does the rest."""
+        """Stop the thread and wait until it has ended. On that thread itself, a later call does the rest."""
         self.link.stop()
         thread = self.thread
         if thread is threading.current_thread():
@@ -190,27 +190,27 @@ class ParserRun:
         if problem is not None:
             doing, remedy = f": {problem.message}", problem.remedy
         elif self.progress.state is State.SEEKING:
-            doing = self._follower.doing or f": {name_of(self.link.source)} has answered, and the position is still looked for"
-            remedy = "A busy server or machine may need more seconds: start_timeout=."
+            doing = (
+                self._follower.doing or f": {name_of(self.link.source)} has answered, and the start position is being searched"
+            )
+            remedy = "A busy server or machine may need more time: raise start_timeout=."
         raise ConnectionLostError(
             f"no start position within {timeout:g} s{doing}",
             destination=self._destination,
-            remedy=f"The parser goes on trying; subscribe again. {remedy}",
+            remedy=f"Subscribe again: the parser keeps trying. {remedy}",
         ) from problem
 
     @property
     def delivered_position(self) -> Position | None:
-        """As ``whole_position``, for any thread: all before it has been given to the sink. None while that is under way."""
         work = self._work
         position = None if work % 2 else self.decoder.group_position
         return position if self._work == work else None
 
     def status(self, source_timeout: float | None = None) -> ParserStatus:
-        """How it stands. The source is asked for the end of its log for ``source_timeout`` seconds at most; None: not at all."""
         return self.progress.status(self._delivered, source_timeout)
 
     def _delivered(self) -> Position | None:
-        """Behind the last entry that was delivered, or where the stream began."""
+        """Return the position after the last delivered entry, else the start of the stream."""
         handed = self._locator.handed
         return handed.own_position if handed is not None else self._locator.started
 
@@ -221,10 +221,10 @@ class ParserRun:
             self._follower.open(self._destination)
             self._reconnect_for_ever()
         except StoreClosedError:
-            pass  # the instance is being stopped
+            pass  # the instance is stopping
         except CanalError as error:
             self._fail(error)
-        except BaseException as error:  # a SystemExit of a hook too: nothing may end the thread unseen
+        except BaseException as error:  # also a SystemExit of a hook: the thread must not end silently
             self._fail(_unexpected(error), error)
         finally:
             self._follower.close()
@@ -243,7 +243,7 @@ class ParserRun:
         if error.position is None:
             error.position = f"{self.decoder.journal}:{self.decoder.offset}" if self.decoder.journal else None
         self.error = error
-        if not isinstance(error, NotActiveError):  # which is how it should be: another process goes on
+        if not isinstance(error, NotActiveError):  # expected: another process continues
             self.alarms.announce(AlarmKind.STOPPED, f"the parser has stopped: {error}")
 
     def _reconnect_for_ever(self) -> None:
@@ -281,18 +281,20 @@ class ParserRun:
     def _thrown_out(self, times: int, error: SourceError) -> None:
         self.alarms.tell(
             AlarmKind.CONNECTION,
-            f"our dump of {name_of(self.link.source)} has ended {times} times in a row soon after it began: {error}",
+            f"our dump of {name_of(self.link.source)} ended {times} times in a row soon after it began: {error}",
             f"thrown out: {error.message}",
         )
 
     def _count_damage(self, error: DecodeError) -> None:
-        """Give up where the log is damaged: then it is the same when it is read again, unlike damage on the way from a
-        server. Files have no way."""
+        """Raise ``error`` if the log itself is damaged: the same error at a second read. A file needs no second read.
+
+        Unlike a damaged log, corruption in transit does not repeat.
+        """
         if error.position is None:
             error.position = f"{self.decoder.journal}:{self.decoder.offset}"
         damage = (type(error), error.message, str(error.position))
         if damage == self._damage:
-            error.message += ", the same when it was read again"
+            error.message += ", and again on a second read"
             raise error
         if self.link.connection is None or not self.link.connection.identity:
             raise error
@@ -321,7 +323,7 @@ class ParserRun:
                 name_of(self.link.source),
             )
             self._read_foreign_keys(connection)
-        # By them a position is found where GTIDs are not known: in the log of a standby of the other flavor too.
+        # Digests find a position without GTIDs, also in the log of a standby of the other flavor.
         digests = bool(connection.identity) and (not connection.has_gtids or len(self.link.sources) > 1)
         self._work |= 1
         by_offset = dumps_by_offset(position, connection.has_gtids)
@@ -337,7 +339,7 @@ class ParserRun:
         for warning in connection.warnings:
             self.alarms.tell(AlarmKind.POSITION, warning)
         log.info("[%s] reads the log of %s from %s", self._destination, name_of(self.link.source), position)
-        # Before anybody may take the position for a cursor: what the tables are there cannot be found out later.
+        # Before any client may store the position: table schemas cannot be recovered for it later.
         self._follower.begin(connection, position, self.link.is_stopping, self._locator.same_as, len(self.link.sources) > 1)
         found = self._locator.found
         known = found.incarnation != "" or found.source not in ("", connection.identity)
@@ -353,13 +355,13 @@ class ParserRun:
             except ServerError as error:
                 error.position = error.position or self.decoder.position
                 if not isinstance(error, PositionLostError):
-                    self._check_log(connection, error.message)  # of which it may only say that it cannot be read
+                    self._check_log(connection, error.message)  # the error may only say that the log is unreadable
                 wanted = self._locator.position()
                 is_of_log = wanted is not None and wanted.incarnation and wanted.source == connection.identity
                 if _GTIDS_OFF.search(error.message) and not by_offset and is_of_log:
-                    raise ConnectionLostError(error.message) from error  # by journal and offset it can go on
+                    raise ConnectionLostError(error.message) from error  # a dump by journal and offset can continue
                 raise
-            if not known:  # with the head of the journal there comes what tells it from a later one of its name
+            if not known:  # the journal's head distinguishes it from a later journal with the same name
                 opening += events or []
                 known = not events or any(event[layout.TYPE] not in _OPENING for event in opening)
                 if known:
@@ -374,7 +376,7 @@ class ParserRun:
                     self._warn(continuity)
                 self._work += 1
             if not events and continuity.is_open and connection.is_alive:
-                continuity.check()  # the source has no more, and does not only keep us waiting
+                continuity.check()  # the source has sent everything; this is not just a delay
             self._warn(continuity)
             if events is None:
                 return
@@ -387,7 +389,7 @@ class ParserRun:
             continuity.warning = ""
 
     def _begins(self, position: Position) -> None:
-        """The start of the stream is known: clients may take it for a cursor."""
+        """Publish the start of the stream: clients may use it as a cursor."""
         if self._locator.handed is None:
             self._options.log_positions.persist(lambda: position)
         if self._locator.started is None:
@@ -397,7 +399,7 @@ class ParserRun:
             self.link.changed.notify_all()
 
     def _check_log(self, connection: FullConnection, why: object) -> None:
-        """Is it still the log that was read? A server that resets it while it sends it says anything, or nothing."""
+        """Raise PositionLostError if the log was reset: a server that resets it during a dump may report anything, or nothing."""
         position = self.decoder.position
         if not position.incarnation:
             return
@@ -410,7 +412,7 @@ class ParserRun:
             )
 
     def _check_end(self, connection: FullConnection, events: Sequence[bytes]) -> None:
-        """After a while without a change: is the log that is read still the one that the source writes?"""
+        """After a quiet period, check that the source still writes the log that is read."""
         now = time.monotonic()
         if any(event[layout.TYPE] not in HEARTBEATS for event in events) or self.decoder.is_inside_transaction:
             self._quiet_since, self._is_behind = now, False
@@ -423,32 +425,32 @@ class ParserRun:
             return
         behind = not connection.check_end(self.decoder.position)
         if behind:
-            self._check_log(connection, "its log does not end where reading does, and nothing comes")
+            self._check_log(connection, "the log does not end at our position, and no events come")
         elif now - self._log_checked >= _LOG_CHECKS * interval:
             self._log_checked = now
-            self._check_log(connection, "another log of that name ends where reading does")
+            self._check_log(connection, "another log with that name ends at our position")
         if behind and self._is_behind:
-            raise ConnectionLostError(f"{name_of(self.link.source)} has changes in its log that it does not send")
+            raise ConnectionLostError(f"{name_of(self.link.source)} has changes in the log that it does not send")
         self._is_behind = behind
 
     def _is_held_up(self, connection: FullConnection) -> bool:
-        """Whether the source waits for somebody else before it begins to send."""
+        """Return whether the source waits for another dump before it begins to send; raise an alarm if so."""
         text = connection.held_up_by()
         if text:
             self.progress.held_up(text)
         return bool(text)
 
     def _read_foreign_keys(self, connection: FullConnection) -> None:
-        """Learn, where the connection can tell, which tables change without a word in the log."""
+        """Find, if the connection can, the tables that cascades change without log events."""
         try:
             self._logs_cascades = connection.logs_cascades
             if not self._logs_cascades:
                 self._cascades.add(connection.foreign_keys())
-        except SourceError as error:  # no reason not to stream
+        except SourceError as error:  # streaming works without it
             if not self.link.is_stopping():
                 self.alarms.tell(
                     AlarmKind.MISSING,
-                    f"foreign keys cannot be read, so cascades that the log does not hold stay unknown: {error}",
+                    f"cannot read foreign keys, so changes by cascades that are not in the log stay unknown: {error}",
                 )
 
     def _wants(self, statement: Statement) -> Statement | None:
@@ -486,45 +488,45 @@ class ParserRun:
         if self._locator.is_canals and not wanted.journal:
             self.alarms.tell(
                 AlarmKind.POSITION,
-                f"XA transaction {wanted.xid} was prepared before the cursor that canal has left, and is committed now: its rows "
-                "are delivered here, and canal has delivered them at its XA PREPARE",
+                f"XA transaction {wanted.xid} was prepared before canal's cursor, and is committed now: its rows are delivered "
+                "here, and canal has already delivered them at XA PREPARE",
                 f"canal's XA {wanted.xid}",
             )
         return read_again(self.link.connection, wanted, Position(journal=self.decoder.journal, offset=offset))
 
     def _tables_like(self, schema: str, name: str, is_prefix: bool) -> list[str] | None:
-        """Tables that are called so, or begin so; None when the source cannot tell."""
+        """Return tables with this name or name prefix; None if the source cannot list them."""
         connection = self.link.connection
         return None if connection is None else connection.tables_like(schema, name, is_prefix=is_prefix)
 
     def _json_columns(self, schema: str, table: str) -> Container[str]:
-        """Columns of MariaDB that are JSON, where the source can tell."""
+        """Return the JSON columns of a MariaDB table, if the source knows them."""
         connection = self.link.connection
         return () if connection is None else connection.json_columns(schema, table)
 
     def _unlogged_columns(self, schema: str, table: str) -> Container[str]:
-        """Columns of MariaDB whose values in the log are wrong, where the source can tell."""
+        """Return the columns of a MariaDB table with wrong values in the log, if the source knows them."""
         connection = self.link.connection
         return () if connection is None else connection.unlogged_columns(schema, table)
 
 
 def _unexpected(error: BaseException) -> CanalError:
-    """Return the error for an exception that is none of the library's."""
+    """Return the error for an exception that is not from the library."""
     if is_out_of_memory(error):
         return CanalError(
-            f"the process has no memory left, or may start no more threads: {error!r}",
-            remedy="Give it more memory or a higher limit, or let it hold less: a smaller store_bytes and batch_bytes. "
-            "Nothing is lost: start again.",
+            f"the process is out of memory or cannot start threads: {error!r}",
+            remedy="Raise the memory or thread limit, or lower store_bytes and batch_bytes. Then start again: no changes are "
+            "lost.",
         )
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("canal."):
-        return HookError(f"{error!r} came out of the line behind the parser")
-    return CanalError(f"unexpected {error!r}", remedy="This is a fault of the library; please report it.")
+        return HookError(f"a hook, filter, sink or store raised {error!r}")
+    return CanalError(f"unexpected {error!r}", remedy="This is a bug in the library; please report it.")
 
 
 def _what(error: SourceError) -> str:
     if isinstance(error, DecodeError):
-        return "damage on the way or in the log"
+        return "corruption in transit or in the log"
     return "position lost" if isinstance(error, PositionLostError) else "connection lost"

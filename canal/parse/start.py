@@ -1,7 +1,7 @@
-"""Where a stream begins: a pure decision over what is known when a connection to the source is open.
+"""Decides where a stream begins: a pure function of the facts known once a connection is open.
 
-Never asks anybody anything: the parser gathers the facts and carries the decision out. ``RULES`` is the whole of it, in
-the order in which the rules are tried; docs/start-positions.md shows them.
+Never queries anything: the parser gathers the facts and carries out the decision. ``RULES`` are tried in order;
+docs/start-positions.md shows them.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ ON_LOST: Final = get_args(OnLost)
 
 
 class How(enum.Enum):
-    """What the parser does with a decision's ``start``."""
+    """How the parser uses a decision's ``start``."""
 
     GTID = "dump by GTID set"
     OFFSET = "dump by journal and offset"
     OLDEST = "dump from the oldest log"
-    RESOLVE = "ask the source which position that is"
+    RESOLVE = "resolve by the source"
     MATCH = "search by time, then by the last transactions"
     FAIL = "stop with an error"
 
 
 @attrs.frozen(kw_only=True)
 class Facts:
-    """What is known.
+    """The facts for a decision.
 
     Args:
-        position: behind what was delivered last, else the stored cursor; None when there is neither.
-        configured: where the config tells this source to begin.
-        identity: of the server that is connected.
-        flavor, has_gtids: of the same.
-        journals: the logs that it has, the oldest first; None where it cannot be asked, or has no need to be.
-        lost: how many times in a row the source said that it lost the position.
-        behind: where its log goes on behind what is lost; None for the oldest log that is there.
-        threshold: so many times it is asked again before ``on_lost`` counts.
+        position: the position after the last delivery, else the stored cursor; None if there is neither.
+        configured: the configured start for this source.
+        identity: the connected server's identity.
+        flavor, has_gtids: the connected server's.
+        journals: the server's logs, oldest first; None if they cannot be listed or are not needed.
+        lost: how many times in a row the source reported the position as lost.
+        behind: where the log continues after the lost part; None: at the oldest available log.
+        threshold: number of such reports before ``on_lost`` applies.
         on_lost: one of ``ON_LOST``.
-        fallback: seconds that a search by time goes back, where only a time tells the position.
+        fallback: seconds to go back in a search by time.
     """
 
     position: Position | None
@@ -65,19 +65,19 @@ class Facts:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is time for ``on_lost``; to fail is always time."""
+        """Whether ``on_lost`` applies. "fail" applies at once."""
         return self.position is not None and self.lost > (0 if self.on_lost == "fail" else self.threshold)
 
     @property
     def is_other_server(self) -> bool:
-        """Whether journals and offsets of the position are those of another server than the one that is connected."""
+        """Whether the position's journal and offset belong to another server."""
         return self.position is not None and bool(self.position.source) and self.position.source != self.identity
 
     @property
     def proves_log(self) -> bool:
-        """Whether it can be proved that the journal of the position is still the one that it was, and be read on.
+        """Whether the position's journal can be read on and checked to be unchanged.
 
-        Then that is surer than GTIDs: a log that was reset has the same ones again, and transactions without any are seen.
+        This is safer than GTIDs: a log that was reset reuses them, and transactions without GTIDs are not missed.
         """
         position = self.position
         if position is None or not position.incarnation or self.is_other_server:
@@ -88,10 +88,10 @@ class Facts:
 
     @property
     def is_purged(self) -> bool:
-        """Return whether the log of the position is older than all that the server has.
+        """Whether the position's log is older than all that the server has.
 
-        By GTID set MySQL would leave out transactions without GTIDs, and those of a log that was begun anew; and the schema
-        history of both needs a position in a log that is there.
+        With a GTID set, MySQL would skip transactions without GTIDs and those of a log that was reset. The schema history also
+        needs a position in an available log.
         """
         position = self.position
         if position is None or position.source != self.identity or not self.journals:
@@ -100,7 +100,7 @@ class Facts:
         return base == other and number < oldest and self.takes(position)
 
     def takes(self, position: object) -> bool:
-        """Whether the server can dump by the GTID set of the position."""
+        """Return whether the server can dump by the position's GTID set."""
         if not isinstance(position, Position) or not position.gtid or not self.has_gtids:
             return False
         return isinstance(position.gtid_set, MariadbGtidSet) == (self.flavor == "mariadb")
@@ -108,7 +108,7 @@ class Facts:
 
 @attrs.frozen
 class Decision:
-    """``rule`` names the rule; ``start`` is what ``how`` works on."""
+    """The name of the rule that matched, and the action ``how`` with its argument ``start``."""
 
     rule: str
     how: How
@@ -121,7 +121,7 @@ class StartRule:
     holds: Callable[[Facts], bool]
     how: How
     start: Callable[[Facts], str | Position]
-    #: For the docs: when it holds, and what happens.
+    #: For the docs: condition and result.
     when: str
     then: str
 
@@ -145,7 +145,7 @@ def _from_oldest(facts: Facts) -> Position:
 
 
 def _before(facts: Facts) -> Position:
-    """Behind what is lost, where that is known; else the time of the position, less the fallback."""
+    """Return where the log continues, if known; else the position's time minus the fallback."""
     return facts.behind or Position(timestamp=max(_position(facts).timestamp - int(facts.fallback * 1000), 1))
 
 
@@ -159,16 +159,16 @@ RULES: tuple[StartRule, ...] = (
         _policy("fail"),
         How.FAIL,
         _position,
-        'the source says that it has lost the position; `on_lost="fail"`',
-        "the instance stops with that error, which names the remedy",
+        'the source has lost the position; `on_lost="fail"`',
+        "the instance stops with that error, which contains the remedy",
     ),
     StartRule(
         "lost, earliest",
         _policy("earliest"),
         How.RESOLVE,
         _oldest,
-        'it says so more than `dump_error_threshold` times in a row; `on_lost="earliest"`',
-        "alarm; from the oldest log that is there; where something between two logs is missing, from behind it",
+        'the source has lost the position more than `dump_error_threshold` times in a row; `on_lost="earliest"`',
+        "alarm; start from the oldest available log, or after the gap if logs between two others are missing",
     ),
     StartRule(
         "lost, latest",
@@ -176,7 +176,7 @@ RULES: tuple[StartRule, ...] = (
         How.RESOLVE,
         lambda facts: "latest",
         'the same; `on_lost="latest"`',
-        "alarm; from the present end",
+        "alarm; start from the present end",
     ),
     StartRule(
         "lost, time",
@@ -184,7 +184,7 @@ RULES: tuple[StartRule, ...] = (
         How.RESOLVE,
         _before,
         'the same; `on_lost="time"`',
-        "alarm; from the time of the position less `fallback_interval`; where something is missing, from behind it",
+        "alarm; start `fallback_interval` before the position's time, or after the gap if a log is missing",
     ),
     StartRule(
         "lost, no time",
@@ -192,23 +192,23 @@ RULES: tuple[StartRule, ...] = (
         How.RESOLVE,
         _oldest,
         "the same; the position has no time",
-        "alarm; from the oldest log that is there",
+        "alarm; start from the oldest available log",
     ),
     StartRule(
         "same log",
         lambda facts: facts.proves_log,
         How.OFFSET,
         _position,
-        "a position with journal, offset and the journal's begin, of the server that is connected, which has it",
-        "exactly behind it, once the journal's begin has shown that it is still the same log",
+        "a position with journal, offset and incarnation, of the connected server, which still has the journal",
+        "resume exactly after it, once the incarnation proves that the log is the same",
     ),
     StartRule(
         "purged log",
         lambda facts: facts.is_purged,
         How.OLDEST,
         _from_oldest,
-        "a position with journal, offset and GTID set, of the server that is connected, which has purged that journal",
-        "from the oldest log that is there, once the server says that what it has purged is done",
+        "a position with journal, offset and GTID set, of the connected server, which has purged the journal",
+        "start from the oldest available log, once the server confirms that all purged transactions are done",
     ),
     StartRule(
         "GTID set",
@@ -216,23 +216,23 @@ RULES: tuple[StartRule, ...] = (
         How.GTID,
         _position,
         "a position with a GTID set, and the source has GTIDs of that kind",
-        "exactly behind it, on whichever server of the replication",
+        "resume exactly after it, on any server of the replication",
     ),
     StartRule(
         "same server",
         lambda facts: bool(facts.position and facts.position.journal and not facts.is_other_server),
         How.OFFSET,
         _position,
-        "a position with journal and offset, of the server that is connected (or of one unknown: canal's cursors)",
-        "exactly behind it",
+        "a position with journal and offset, of the connected server or (canal's cursors) of an unknown server",
+        "resume exactly after it",
     ),
     StartRule(
         "other server",
         lambda facts: facts.is_other_server and _position(facts).timestamp > 0,
         How.MATCH,
         _position,
-        "a position of another server, with a time: a standby, or another server behind the same address",
-        "from `fallback_interval` before its time, to behind its last transactions where the log shows them",
+        "a position of another server, with a time: a standby, or another server at the same address",
+        "start `fallback_interval` before its time, or after its last transactions if they are found in the log",
     ),
     StartRule(
         "other server, no time",
@@ -247,8 +247,8 @@ RULES: tuple[StartRule, ...] = (
         lambda facts: facts.position is not None,
         How.RESOLVE,
         _position,
-        "a position with nothing but a time",
-        "the first transaction at or after it",
+        "a position with only a time",
+        "start at the first transaction at or after it",
     ),
     StartRule(
         "first start by GTID set",
@@ -256,7 +256,7 @@ RULES: tuple[StartRule, ...] = (
         How.RESOLVE,
         _configured,
         "no position; a GTID set is configured",
-        "exactly behind it, once the source says that it still has what follows",
+        "start exactly after it, once the source confirms that it still has what follows",
     ),
     StartRule(
         "first start",
@@ -264,15 +264,15 @@ RULES: tuple[StartRule, ...] = (
         How.RESOLVE,
         _configured,
         "no position; anything else is configured",
-        "journal and offset (back to the begin of the transaction there), journal and time, time, a journal's start, "
+        "start at journal and offset (or the begin of that transaction), journal and time, time, the start of a journal, "
         '"latest" or "earliest"',
     ),
 )
 
 
 def decide(facts: Facts) -> Decision:
-    """The first rule that holds."""
+    """Return the decision of the first rule that holds."""
     if facts.on_lost not in ON_LOST:
-        raise ConfigError(f"on_lost is one of {', '.join(ON_LOST)}, not {facts.on_lost!r}")
+        raise ConfigError(f"on_lost must be one of {', '.join(ON_LOST)}, not {facts.on_lost!r}")
     rule = next(rule for rule in RULES if rule.holds(facts))
     return Decision(rule.name, rule.how, rule.start(facts))

@@ -1,9 +1,9 @@
-"""Where parsing stands, kept in canal's node of ZooKeeper: ``<root>/destinations/<destination>/parse``.
+"""Log position managers in canal's ZooKeeper node ``<root>/destinations/<destination>/parse``.
 
-Never decides who may write: one process at a time is the business of who uses it, such as an Instance with ``ha``.
+Never decides which process may write: the caller ensures a single writer, for example an Instance with ``ha``.
 
-The node has canal's JSON, so that canal can go on from it, and beside it our own text, which says more. Where canal has
-written it, that text is gone and canal's position counts.
+The node has canal's JSON, so that canal can resume from it, and our own text with more detail. When canal writes the node, our
+text is gone and canal's position is used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _OWN: Final = "ourPosition"
 
 
 class ZooKeeperLogPositionManager:
-    """Each position is written when ``persist`` returns: a round trip for each transaction.
+    """Writes each position before ``persist`` returns: one round trip per transaction.
 
     Args:
-        zookeeper: how to reach it, or an open session.
-        address: host and port of the source, by which canal knows the position as one of its own.
+        zookeeper: the connection options, or an open session.
+        address: host and port of the source, by which canal recognises the position.
     """
 
     def __init__(self, zookeeper: ZooKeeper | Session, address: tuple[str, int] = ("", 0)) -> None:
@@ -61,7 +61,7 @@ class ZooKeeperLogPositionManager:
             return _read(found.data) if found is not None and found.data else None
         except (CoordinationError, CursorError) as error:
             raise CursorError(
-                f"cannot read {self._path}: {error.message}", remedy="Correct it, or delete it to start anew"
+                f"cannot read {self._path}: {error.message}", remedy="Correct it, or delete it to start over."
             ) from error
 
     def persist(self, give: GivePosition) -> None:
@@ -71,7 +71,7 @@ class ZooKeeperLogPositionManager:
     def _write(self, give: GivePosition) -> None:
         session, position = self._session, give()
         if session is None:
-            raise CursorError(f"{self._path or 'the node of positions'} is written after stop")
+            raise CursorError(f"cannot write {self._path or 'the position node'} after stop")
         document: dict[str, Any] = {"@type": _TYPE, **position.to_canal(*self._address), _OWN: position.to_text()}
         data = json.dumps(document, separators=(",", ":")).encode()
         try:
@@ -80,7 +80,7 @@ class ZooKeeperLogPositionManager:
             except NodeMissing:
                 session.write([Create(self._path, data)])
         except (CoordinationError, NodeExists, NodeMissing) as error:
-            raise CursorError(f"cannot write {self._path}: {error}", remedy="Check that ZooKeeper can be reached.") from error
+            raise CursorError(f"cannot write {self._path}: {error}", remedy="Check that ZooKeeper is reachable.") from error
 
     def _release(self) -> None:
         session, self._session = self._session, None
@@ -89,10 +89,10 @@ class ZooKeeperLogPositionManager:
 
 
 class MixedLogPositionManager(ZooKeeperLogPositionManager):
-    """In memory, and a thread writes each position to ZooKeeper as soon as the one before is there.
+    """Keeps the position in memory. A thread writes the newest to ZooKeeper as soon as the previous write is done.
 
-    Only the newest waits. When the process dies, what was given to the sink within about one round trip comes again. What
-    could not be written is raised by the next ``persist``, and tried again.
+    After a crash, entries of about one round trip are delivered again. The next ``persist`` raises the error of a failed write,
+    and the write is retried.
     """
 
     _interval = 0.0
@@ -143,11 +143,11 @@ class MixedLogPositionManager(ZooKeeperLogPositionManager):
 
 
 class PeriodMixedLogPositionManager(MixedLogPositionManager):
-    """In memory, and a thread writes what has changed every ``interval`` seconds; see ``MixedLogPositionManager``."""
+    """Keeps the position in memory. A thread writes changes every ``interval`` seconds; see ``MixedLogPositionManager``."""
 
     def __init__(self, zookeeper: ZooKeeper | Session, address: tuple[str, int] = ("", 0), interval: float = 1.0) -> None:
         if not 0.0 < interval < threading.TIMEOUT_MAX:
-            raise ConfigError(f"interval is a number of seconds > 0, not {interval!r}")
+            raise ConfigError(f"interval must be a number of seconds > 0, not {interval!r}")
         super().__init__(zookeeper, address)
         self._interval = interval
 

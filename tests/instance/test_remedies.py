@@ -260,7 +260,7 @@ def test_unknown_columns_remedy_is_a_filter_without_the_table(tmp_path: Path) ->
         instance.subscribe()
         with pytest.raises(SchemaError, match=r"columns of shop\.t are not known") as caught:
             read_up_to(instance, -1)
-        assert "Leave the table out with black_filter" in caught.value.remedy
+        assert "Exclude the table with black_filter" in caught.value.remedy
 
     with instance_of(fake, meta=FileMeta(tmp_path), black_filter=r"shop\.t") as instance:
         instance.subscribe()

@@ -133,7 +133,7 @@ def test_a_switch_without_column_names_in_the_log(pairing: Pairing, tmp_path: Pa
 
 def test_a_replica_that_lags_and_one_that_lost_transactions(pairing: Pairing) -> None:
     """T31: what the replica applies after the switch does not come again; what it never gets is named."""
-    named = ("has not executed", "does not have", "but for the last 3")
+    named = ("has not executed", "lacks the transactions", "except the last 3")
     alarms: list[str] = []
     with pairing.pair() as (first, second):
         word = replica_word(second)

@@ -52,7 +52,7 @@ def test_columns_that_no_source_tells_remedy_is_grant_or_filter(mariadb_server: 
 
         with pytest.raises(canal.errors.SchemaError, match=r"columns of shop\.t: .* SELECT on it is missing") as caught:
             read(2)
-        assert caught.value.remedy.startswith("Grant SELECT, or leave the table out with black_filter.")
+        assert caught.value.remedy.startswith("Grant SELECT, or exclude the table with black_filter.")
         server.query("GRANT SELECT ON shop.* TO r")
         assert read(2) == [4000000001, 2]
 

@@ -283,7 +283,7 @@ def test_damage_on_the_way_is_read_again_and_told(flavor: str, served: bool) -> 
                 got += rows_of(message.entries)
 
     assert got == [("INSERT", None, number) for number in range(8)]
-    assert sum("damage on the way or in the log, again in" in text for text in alarms) == 3
+    assert sum("corruption in transit or in the log, again in" in text for text in alarms) == 3
     assert not any("has stopped" in text for text in alarms)
 
 
@@ -313,7 +313,7 @@ def test_a_damaged_log_stops_the_instance_and_says_where(live: bool, tmp_path: P
     assert rows_of(got.entries) == [("INSERT", None, 1)]
     assert sum("again in" in text for text in alarms) == live
     assert sum("has stopped" in text for text in alarms) == 1
-    assert ("the same when it was read again" in alarms[-1]) == live
+    assert ("and again on a second read" in alarms[-1]) == live
 
 
 def test_rows_without_their_table_map_are_a_typed_error() -> None:

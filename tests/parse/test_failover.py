@@ -129,7 +129,7 @@ def test_a_switch_without_gtids_keeps_the_schema_history() -> None:
         assert following.instance.switch()
         pair.write(3, to=(pair.second,))
         assert following.ids(1) == [3]
-        assert following.alarm("but for the last 1")
+        assert following.alarm("except the last 1")
         assert not following.alarm("schema history")
 
 
@@ -144,8 +144,8 @@ def test_what_a_standby_lacks_of_the_statements_is_not_kept_in_the_schema_histor
         assert following.instance.switch()
         pair.write(3, to=(pair.second,))
         assert following.ids(1) == [3]
-        assert following.alarm("but for the last 2")
-        assert following.alarm("the schema history is begun anew")
+        assert following.alarm("except the last 2")
+        assert following.alarm("the schema history starts over")
 
 
 def test_a_restart_on_the_other_side_goes_on_at_the_cursor(pair: Pair) -> None:
@@ -176,7 +176,7 @@ def test_a_restart_after_a_switch_goes_on_at_the_standby(pair: Pair) -> None:
     pair.write(4, to=(pair.second,))  # nobody replicates to the first one any more
     with following() as one:
         assert one.ids(1) == [4]
-        assert one.alarm("going on at")
+        assert one.alarm("continuing at")
         one.instance.get(1)
     gone = Address(None)
     with following(source=pair.second, standby=gone) as one:  # the config follows: no need to ask anybody else
@@ -203,13 +203,13 @@ def test_a_switch_that_no_ack_followed_is_forgotten_by_a_restart_and_loses_nothi
             found += ids_of(message)
         assert found == [2]
     with following() as one:
-        assert (one.ids(0), one.alarm("going on at")) == ([], False)
+        assert (one.ids(0), one.alarm("continuing at")) == ([], False)
         assert one.instance.switch()
         assert one.ids(1) == [2]
         one.instance.get(1)
     with following() as one:
         assert one.ids(0) == []
-        assert one.alarm("going on at")
+        assert one.alarm("continuing at")
 
 
 def test_a_standby_that_may_have_the_place_and_does_not_answer(pair: Pair) -> None:
@@ -254,7 +254,7 @@ def test_a_switch_before_the_start_stands(pair: Pair) -> None:
     assert following.instance.switch()
     let.set()
     assert following.ids(1) == [2]
-    assert not following.alarm("going on at")
+    assert not following.alarm("continuing at")
     following.instance.stop()
 
 
@@ -309,7 +309,7 @@ def test_what_a_standby_without_gtids_lacks_comes_again_if_it_gets_it() -> None:
         assert following.instance.switch()
         pair.write(5, to=(pair.second,))
         assert following.ids(1) == [5]
-        assert following.alarm("but for the last 2")
+        assert following.alarm("except the last 2")
 
 
 def test_a_log_that_shows_none_of_the_transactions_is_read_from_the_time() -> None:
@@ -320,7 +320,7 @@ def test_a_log_that_shows_none_of_the_transactions_is_read_from_the_time() -> No
         assert following.ids(1) == [1]
         assert following.instance.switch()
         assert following.ids(1) == [2]
-        assert following.alarm("changes come again")
+        assert following.alarm("changes are delivered again")
 
 
 def test_heartbeats_that_outlive_a_stop_do_not_go_on_in_the_next_run() -> None:
@@ -430,7 +430,7 @@ def test_a_switch_back_before_anything_was_delivered_goes_on_at_the_same_place()
         pair.write(1, to=(pair.first,))
         assert following.ids(1) == [1]
         assert following.instance.switch()
-        following.wait_for("changes come again")
+        following.wait_for("changes are delivered again")
         assert following.instance.switch()
         pair.write(2, to=(pair.first,))
         assert following.ids(1) == [2]
@@ -445,7 +445,7 @@ def test_a_cursor_inside_of_a_transaction_that_came_again_is_found_in_the_first_
         pair.write_at_once((1, 2), (3, 4), to=pair.first)
         assert following.ids(4) == [1, 2, 3, 4]
         assert following.instance.switch()
-        following.wait_for("changes come again")
+        following.wait_for("changes are delivered again")
         pair.now = began
         pair.write_at_once((1, 2), (3, 4), to=pair.second)
         message = following.instance.get_without_ack(1, timeout=60)
@@ -472,7 +472,7 @@ def test_what_the_other_server_did_while_it_had_no_gtids_comes_too() -> None:
     pair.write_at_once((3,), to=pair.second)
     with Following(source=pair.second, meta=meta) as following:
         assert following.ids(2) == [2, 3]
-        assert following.alarm("behind the same transactions")
+        assert following.alarm("after the same transactions")
 
 
 def test_a_stream_without_gtids_that_began_at_the_end_may_switch_before_its_first_change() -> None:
@@ -480,7 +480,7 @@ def test_a_stream_without_gtids_that_began_at_the_end_may_switch_before_its_firs
     pair.now = int(time.time())
     with Following(source=pair.first, standby=pair.second, start="latest") as following:
         assert following.instance.switch()
-        following.wait_for("changes come again")
+        following.wait_for("changes are delivered again")
         pair.write(1)
         assert following.ids(1) == [1]
 
@@ -493,7 +493,7 @@ def test_a_standby_that_does_not_answer_changes_nothing(pair: Pair) -> None:
         assert not following.instance.switch()
         pair.write(2)
         assert following.ids(1) == [2]
-        assert following.alarm("no switch to standby")
+        assert following.alarm("cannot switch to standby")
 
 
 def test_without_a_standby_there_is_no_switch() -> None:
@@ -586,7 +586,7 @@ def test_a_lost_place_is_given_up_where_the_user_says_so(policy: str, expected: 
         lost = [text for text in following.alarms if "IS LOST" in text]
         assert len(lost) == 1
         assert policy in lost[0]
-        assert "going on from" in lost[0]
+        assert "continuing from" in lost[0]
 
 
 def test_a_policy_that_there_is_not_is_refused() -> None:
@@ -639,4 +639,4 @@ def test_a_switch_between_galera_nodes_that_number_alone_loses_nothing(monkeypat
             tables[1].insert({"id": 6})
             assert following.instance.switch()
             assert following.ids(1) == [6]
-            assert following.alarm("behind the same transactions")
+            assert following.alarm("after the same transactions")

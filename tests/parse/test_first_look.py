@@ -41,12 +41,12 @@ def said(names: Any = NAMES, **filters: str) -> list[str]:
 def test_the_nearest_names_are_told(filters: dict[str, str], option: str, meant: list[str]) -> None:
     (text,) = said(**filters)
     assert text.startswith(f"{option} matches no table that our user may see now. ")
-    assert text.endswith(f"Did you mean {' or '.join(meant)}?" if meant else "It is compared with schema.table.")
+    assert text.endswith(f"Did you mean {' or '.join(meant)}?" if meant else "Patterns are compared with schema.table.")
 
 
 def test_a_pattern_of_sql_is_told() -> None:
     (text,) = said(filter="shop.%")
-    assert text.endswith("It is compared with schema.table. It is a regular expression, in which .* stands for what % is in SQL.")
+    assert text.endswith("Patterns are compared with schema.table. They are regular expressions: write .* instead of SQL's %.")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_masks_that_match_nothing_are_told_once(caplog: pytest.LogCaptureFixture
     told = [one.getMessage().removeprefix(where) for one in caplog.records if "mask" in one.getMessage()]
     assert told == [
         r"mask 'shop\.user' matches no table that our user may see now. Did you mean shop.users or shop.users2?",
-        r"mask 'shop\.users2?' names the column 'emial', which shop.users does not have, and the first row of it stops the "
+        r"mask 'shop\.users2?' names the column 'emial', which shop.users does not have, and that table's first row will stop the "
         "instance. Did you mean email?",
         "mask 'shop.users2' names the column 'gone', which shop.users2 does not have.",
     ]
@@ -138,8 +138,8 @@ def test_columns_of_a_field_filter_that_a_table_lacks_are_told_once(caplog: pyte
         instance.subscribe()
         where = f"[shop] {server.host}:{server.port}: "
     assert [one.getMessage().removeprefix(where) for one in caplog.records] == [
-        "field_filter 'shop.users' names the column 'emial', which shop.users does not have, and the first row of it stops the "
+        "field_filter 'shop.users' names the column 'emial', which shop.users does not have, and that table's first row will stop the "
         "instance. Did you mean email?",
-        "black_field_filter 'shop.orders' names the column 'prices', which shop.orders does not have, and the first row of it "
+        "black_field_filter 'shop.orders' names the column 'prices', which shop.orders does not have, and that table's first row will "
         "stops the instance. Did you mean price?",
     ]

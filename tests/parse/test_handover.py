@@ -141,5 +141,5 @@ def test_xa_over_a_switch_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
             instance.get(timeout=1)
 
     assert rows[0].after["id"] == 1
-    assert [text for text in alarms if "canal has delivered them at its XA PREPARE" in text]
+    assert [text for text in alarms if "canal has already delivered them at XA PREPARE" in text]
     assert "XA transactions are prepared before the cursor of client 1001" in caplog.text

@@ -55,7 +55,7 @@ CIRCLES: Final = 40
 PATIENCE: Final = 60.0
 _JOURNAL: Final = re.compile(r"binlog\.\d{6}")
 #: Of an alarm: the reading goes on somewhere else than behind the cursor.
-_GOES_ELSEWHERE: Final = re.compile("LOST|come again")
+_GOES_ELSEWHERE: Final = re.compile("LOST|delivered again")
 _HEARTBEATS: Final = (27, 41)
 _ROTATE: Final = 4
 
@@ -1147,7 +1147,7 @@ class Stand:
     def _again(self) -> set[int]:
         """The rows that may come though they are done."""
         # Two servers may have the same transactions in another order.
-        is_said = any("come again" in text or "behind the same transactions" in text for text in self.losses)
+        is_said = any("delivered again" in text or "after the same transactions" in text for text in self.losses)
         if self.log.fake.flavor == "mariadb" and self.model.setup.servers > 1:  # a position has one GTID for each domain
             return self.cursor.again | self.cursor.done
         if is_said and self.cursor.server != self.log.number:

@@ -535,7 +535,7 @@ class World:
 
     def _alarm(self, destination: str, text: str) -> None:
         self.alarms.append(str(text))
-        self.repeats += "come again" in str(text)
+        self.repeats += "delivered again" in str(text)
 
     def _meta(self, name: str = "") -> canal.meta.MetaManager:
         more = {} if self.setup.durability == "ack" else {"durability": "interval", "interval": 0.02}

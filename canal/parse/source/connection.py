@@ -166,7 +166,7 @@ class MySQLConnection(FullConnection):
 
     @property
     def logs_cascades(self) -> bool:
-        """Whether the log has the rows that cascading foreign keys change. False on a replica, because the source may not log them."""
+        """Whether the log has the rows that cascading foreign keys change. False on a replica: the source may not log them."""
         if not self._login.server.logs_cascades:
             return False
         return not self._queries.rows("SHOW REPLICA STATUS", doing="ask for a replica's sources")

@@ -190,11 +190,11 @@ def test_processes_take_turns_for_a_group_of_files(
     ("text", "message"),
     [
         ("group = {}", "a mapping of names to canal.Member"),
-        ("[destinations.a.members.'x.y']\nsource = 'mysql://u@h/'", "the name of a member has"),
+        ("[destinations.a.members.'x.y']\nsource = 'mysql://u@h/'", "a member name must have"),
         ("[destinations.a.members.x]\nfilter = 'a'\nsource = 'mysql://u@h/'", r"members\.x has no option filter.*standby_start"),
         ("[destinations.a.members.x]\nsource = { hots = 'h' }", r"members\.x\.source has no option hots"),
         ("[destinations.a.members.x]\nstart = 'latest'", "cannot be made of start"),
-        ("group = { order = 'size' }\n[destinations.a.members.x]\nsource = 'mysql://u@h/'", 'order is "time" or "arrival"'),
+        ("group = { order = 'size' }\n[destinations.a.members.x]\nsource = 'mysql://u@h/'", 'order must be "time" or "arrival"'),
         ("group = { orders = 'time' }\n[destinations.a.members.x]\nsource = 'mysql://u@h/'", "Did you mean order"),
         ("on_slow = 'evict'\n[destinations.a.members.x]\nsource = 'mysql://u@h/'", 'on_slow is "wait" with a group'),
         ("ha = { hosts = 'zk:1' }\nschema_history = '/h'\n[destinations.a.members.x]\nsource = 'mysql://u@h/'", "FileHistory"),
