@@ -475,7 +475,9 @@ def query_error(error: BaseException, source: SourceLogin, doing: str) -> Source
     return _error(meaning(During.QUERY, number, text), message, source, errno=number)
 
 
-def stream_error(error: ServerError, source: SourceLogin, server_id: int, position: Position, *, begun: bool = True) -> SourceError:
+def stream_error(
+    error: ServerError, source: SourceLogin, server_id: int, position: Position, *, begun: bool = True
+) -> SourceError:
     """Convert an error packet inside a dump. ``begun``: events of the log came before it."""
     message = f"{source.address} ended the dump: {error.message} (error {error.errno})"
     during = During.DUMP if begun or position.offset <= layout.FIRST else During.DUMP | During.START
