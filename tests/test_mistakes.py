@@ -212,7 +212,7 @@ OFFERED = r"not a URL\. Use .*MySQLSource\.from_url\(url\),? or canal\.connect\(
         (lambda: canal.MySQLSource(host=None), "host of MySQLSource must be a str"),
         (lambda: canal.MySQLSource(host=f"mysql://canal:{SECRET}@db/"), OFFERED),
         (lambda: canal.MySQLSource(host=f"canal:{SECRET}@db"), OFFERED),
-        (lambda: canal.MySQLSource(f"mysql://canal:{SECRET}@db/"), r"by name.*from_url\(url\) or canal\.connect\(url\)"),  # type: ignore[misc]
+        (lambda: canal.MySQLSource(f"mysql://canal:{SECRET}@db/"), r"keyword.*from_url\(url\) or canal\.connect\(url\)"),  # type: ignore[misc]
         (lambda: config(source=f"mysql://canal:{SECRET}@db/"), OFFERED),
         (lambda: config(source={"host": "db", "password": SECRET}), "source must be a source such as .*, not dict"),
         (lambda: config(standby=f"mysql://canal:{SECRET}@db/"), "standby must be a source"),

@@ -262,13 +262,13 @@ def test_a_file_that_the_index_lists_is_not_passed_over(tmp_path: Path) -> None:
         with closing(attrs.evolve(source, follow=follow).connect()) as connection:
             connection.dump(connection.resolve("earliest"))
             assert names(connection.read(1.0) or []) == ["bin.000002"]
-            with pytest.raises(PositionLostError, match=r"there is no .*bin\.000003") as caught:
+            with pytest.raises(PositionLostError, match=r"bin\.000003 is missing") as caught:
                 connection.read(1.0)
             assert caught.value.reason is LostReason.GAP
             assert caught.value.behind == Position(journal="bin.000004", offset=4)
     with closing(source.connect()) as connection:
         for start in (Position(journal="bin.000003", offset=4), Position(timestamp=2_000_000)):
-            with pytest.raises(PositionLostError, match=r"there is no .*bin\.000003"):
+            with pytest.raises(PositionLostError, match=r"bin\.000003 is missing"):
                 connection.resolve(start)
 
 
@@ -335,7 +335,7 @@ def test_a_log_that_is_begun_anew_under_the_reader_is_another_one(tmp_path: Path
         if later and not anew:  # no more than a purge
             assert names(connection.read(1.0) or []) == ["bin.000003"]
             return
-        with pytest.raises(PositionLostError, match="begun anew") as caught:
+        with pytest.raises(PositionLostError, match="the log was reset") as caught:
             connection.read(1.0)
     assert caught.value.reason is LostReason.DIVERGED
 
@@ -397,7 +397,7 @@ def test_a_first_file_without_a_head_is_waited_for(tmp_path: Path) -> None:
     """Whose log it is stands in the head."""
     path = tmp_path / "bin.000001"
     path.write_bytes(MAGIC)
-    with pytest.raises(ConnectionLostError, match="no head yet"):
+    with pytest.raises(ConnectionLostError, match="no FORMAT_DESCRIPTION yet"):
         LocalBinlogSource(tmp_path, follow=True).connect()
     write(path, Journal(version=b"10.11.19-MariaDB-log"))
     with following(tmp_path) as connection:
@@ -643,7 +643,7 @@ def test_a_position_in_a_missing_file_names_what_is_there(tmp_path: Path, log_of
     [
         (b"\xfdbin" + bytes(100), "is encrypted"),
         (b"PK\x03\x04" + bytes(100), "is not a binlog file"),
-        (b"\xfe\xfe\x0d\x01" + bytes(100), "keeps its log in InnoDB"),
+        (b"\xfe\xfe\x0d\x01" + bytes(100), "keeps the log in InnoDB"),
         (MAGIC + struct.pack("<IBIIIH", 0, 1, 1, 19, 23, 0), "instead of a FORMAT_DESCRIPTION"),
         (Journal(version=b"5.0.96-log").data, "written by version 5.0.96"),
     ],

@@ -123,8 +123,8 @@ def test_masks_that_match_nothing_are_told_once(caplog: pytest.LogCaptureFixture
     told = [one.getMessage().removeprefix(where) for one in caplog.records if "mask" in one.getMessage()]
     assert told == [
         r"mask 'shop\.user' matches no table that our user may see now. Did you mean shop.users or shop.users2?",
-        r"mask 'shop\.users2?' names the column 'emial', which shop.users does not have, and that table's first row will stop the "
-        "instance. Did you mean email?",
+        r"mask 'shop\.users2?' names the column 'emial', which shop.users does not have, and that table's first row "
+        "will stop the instance. Did you mean email?",
         "mask 'shop.users2' names the column 'gone', which shop.users2 does not have.",
     ]
 
@@ -138,8 +138,8 @@ def test_columns_of_a_field_filter_that_a_table_lacks_are_told_once(caplog: pyte
         instance.subscribe()
         where = f"[shop] {server.host}:{server.port}: "
     assert [one.getMessage().removeprefix(where) for one in caplog.records] == [
-        "field_filter 'shop.users' names the column 'emial', which shop.users does not have, and that table's first row will stop the "
-        "instance. Did you mean email?",
-        "black_field_filter 'shop.orders' names the column 'prices', which shop.orders does not have, and that table's first row will "
-        "stops the instance. Did you mean price?",
+        "field_filter 'shop.users' names the column 'emial', which shop.users does not have, and that table's first row "
+        "will stop the instance. Did you mean email?",
+        "black_field_filter 'shop.orders' names the column 'prices', which shop.orders does not have, and that table's first row "
+        "will stop the instance. Did you mean price?",
     ]

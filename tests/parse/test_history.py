@@ -476,9 +476,7 @@ def test_the_history_of_a_log_that_was_begun_anew_is_not_believed(tmp_path: Path
         options: dict[str, Any] = {"start": "earliest" if year == 1 else start, "schema_history": history}
         found = names(fake, **options, alarm=lambda _, text: told.append(text))
         assert found == [tuple(columns.replace(" INT", "").split(", "))] * (2 if year == 1 else 1)
-    assert [text.partition(":")[0] for text in told] == [
-        "the schema history belongs to a log that the source no longer has"
-    ] * 2
+    assert [text.partition(":")[0] for text in told] == ["the schema history belongs to a log that the source no longer has"] * 2
 
 
 def test_the_history_of_a_stranger_with_numbers_like_ours_is_not_believed(

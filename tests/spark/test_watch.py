@@ -29,7 +29,7 @@ def test_a_transaction_that_lies_before_the_one_before_it_is_of_a_log_that_was_b
     epochs = Epochs(canal.Position("binlog.000003", 4, source="u"), 0)
     epochs.of(transaction("binlog.000003", 400))
 
-    with pytest.raises(PositionLostError, match="the log was reset"):
+    with pytest.raises(PositionLostError, match="the log was begun anew"):
         epochs.of(transaction(journal, offset))
 
 
