@@ -1,1 +1,1 @@
-"""What the bytes of the log say: events, transactions, and whether anything is missing."""
+"""Decodes the bytes of the log into events and transactions, and checks that no part is missing."""

@@ -1,7 +1,6 @@
-"""Entries in the order of the log become whole transactions.
+"""Groups entries in log order into whole transactions.
 
-Never looks into an event further than its header. What it hands out is whole, except for pieces of a transaction that is too
-large to wait for its end.
+Parses only event headers. Delivers whole transactions, except for pieces of a transaction that is too large to hold.
 """
 
 from __future__ import annotations
@@ -28,44 +27,44 @@ _BEGIN = EntryType.TRANSACTIONBEGIN
 _END = EntryType.TRANSACTIONEND
 _ROWDATA = EntryType.ROWDATA
 _QUERY = EventType.QUERY
-#: The table of moves, and states and moves as C integers when compiled.
+#: The table of moves, and states and moves, as C integers when compiled.
 _TABLE = NEXT
 _NEXT = _TABLE
 _MOVES, _REFUSED = len(Move), REFUSED
 _BETWEEN, _XA, _RELEASED = int(TransactionState.BETWEEN), int(TransactionState.XA), int(TransactionState.RELEASED)
 _ANNOUNCE, _BEGUN, _RELEASE, _ENDED = int(Move.ANNOUNCE), int(Move.BEGIN), int(Move.RELEASE), int(Move.END)
-#: RELEASE SAVEPOINT is not in the log, so savepoints never end; we keep this many of a transaction.
+#: Maximum number of savepoints to keep per transaction: RELEASE SAVEPOINT is not logged, so savepoints never end.
 _MOST_SAVEPOINTS = 100_000
 
-#: Ordinals of the first entry and behind the last one, ascending, of each range of a transaction that it takes back later.
-#: None: the source cannot be read by the side.
+#: Returns the ranges of entries that a transaction rolls back later, as ascending ordinals (first, last + 1); None if the
+#: source does not support side reads.
 LookAhead = Callable[[str, int], Sequence[tuple[int, int]] | None]
 
 
 class Assembly:
-    """The open transaction, and what of earlier ones is not handed out yet.
+    """The open transaction, and entries of earlier transactions that are not delivered yet.
 
     Args:
         deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
-        piece_bytes, piece_entries: a transaction beyond either is handed out in pieces.
-        look_ahead: returns which entries of a transaction it takes back later, as ``BinlogDecoder`` accepts it.
+        piece_bytes, piece_entries: a larger transaction is delivered in pieces.
+        look_ahead: returns the entries that a transaction rolls back later, see ``BinlogDecoder``.
 
     Attributes:
-        txn: the open transaction; None: between two.
+        txn: the open transaction; None between transactions.
         run: the GTIDs done.
-        tape: digests of the transactions, where they are kept.
-        part: the piece that they belong to.
-        ordinal: number of the next entry in its transaction.
-        skip: so many of its row changes are done and left out.
-        state: what is open: a number of ``TransactionState``.
-        may_undo: the transaction may take back rows later, by ROLLBACK or ROLLBACK TO, as far as its GTID event says.
-        undone: first and last ordinal + 1 of each range of entries that it takes back later; None: unknown.
-        taken_back: of a look ahead itself: the ranges so far.
-        undone_row: the row count at which the present one of these ranges began; -1 outside of them.
-        prepared: XA transactions that wait for their decision.
+        tape: digests of transactions, if enabled.
+        part: the piece number of new entries.
+        ordinal: the number of the next entry in its transaction.
+        skip: number of row changes that are done and must be skipped.
+        state: a number of ``TransactionState``.
+        may_undo: whether the transaction may roll back rows later (ROLLBACK or ROLLBACK TO), by its GTID event.
+        undone: ranges of entries that are rolled back later, as ordinals (first, last + 1); None if unknown.
+        taken_back: in a look ahead: the ranges found so far.
+        undone_row: the row count at the start of the present range; -1 outside a range.
+        prepared: XA transactions that wait for a decision.
         known: (domain, server id, number): done up to these, but the source may send them (MariaDB).
-        leaves_out: transactions have come that are done.
-        timestamp: of the last transaction, in seconds.
+        leaves_out: whether transactions that are done have come.
+        timestamp: time of the last transaction, in seconds.
     """
 
     def __init__(
@@ -80,24 +79,24 @@ class Assembly:
         self.state = _BETWEEN
         self.txn: Transaction | None = None
         self.tape: Tape | None = None
-        self.savepoints: dict[str, tuple[int, int, int]] = {}  # ordinal, rows and piece of each
+        self.savepoints: dict[str, tuple[int, int, int]] = {}  # ordinal, row count and piece number
         self.is_replay = False
         self.transaction_count = 0
         self.timestamp = 0
         self.reset(Position(), "", None, None, None)
 
     def reset(self, position: Position, source: str, executed: Any, tape: Tape | None, continuity: Continuity | None) -> None:
-        """Nothing is open, and nothing waits; see ``BinlogDecoder.reset``."""
+        """Start over with nothing open; see ``BinlogDecoder.reset``."""
         self._source = source
         self._continuity = continuity
-        self.is_doubtful = False  # the continuity is to be checked when the next transaction begins
+        self.is_doubtful = False  # whether to check the continuity when the next transaction begins
         self.known = []
         self.leaves_out = False
         self._done_to = 0
         self.run.reset(executed)
         self.tape = tape
         self.prepared = position.xa
-        self._out = []  # whole transactions, and from ``_open_at`` on the entries of the open one
+        self._out = []  # whole transactions, and from ``_open_at`` on the entries of the open transaction
         self._open_at = 0
         self._out_bytes = 0
         self.skip = position.row
@@ -111,15 +110,15 @@ class Assembly:
         self.drop()
 
     def move(self, move: int) -> int:
-        """Make a move of ``canal.parse.log.states.MOVES`` and return the state.
+        """Make a move of ``canal.parse.log.states.MOVES`` and return the new state.
 
         Raises:
-            DecodeError: the state does not have this move; the state stays.
+            DecodeError: the move is not allowed in the present state. The state does not change.
         """
         state = _NEXT[self.state * _MOVES + move]
         if state == _REFUSED:
             raise DecodeError(
-                f"{Move(move).name} in the state {TransactionState(self.state).name} of {self.txn!r}",
+                f"{Move(move).name} in state {TransactionState(self.state).name} of {self.txn!r}",
                 remedy="The log is damaged here.",
             )
         self.state = state
@@ -128,7 +127,7 @@ class Assembly:
     # -- groups -------------------------------------------------------------------------------------------------------
 
     def begin_group(self, start: int, source: Any, number: int) -> None:
-        """What begins at the offset has this GTID, or none."""
+        """Begin a group at the offset, with this GTID or without any."""
         if self.txn is not None:
             raise DecodeError(f"a transaction begins at offset {start} before {self.txn!r} has ended")
         if self.is_doubtful:
@@ -142,7 +141,7 @@ class Assembly:
                 self._done_to = self._continuity.follow(source, number, self.run.base)
 
     def is_known(self, txn: Transaction) -> bool:
-        """Whether the source sends what another one sent before."""
+        """Return whether the source sends a transaction that was already delivered from another server."""
         if txn.is_done:
             return True
         for domain, server, number in self.known:
@@ -153,8 +152,8 @@ class Assembly:
     # -- one transaction ----------------------------------------------------------------------------------------------
 
     def begin(self, p: bytes, start: int, journal: str, incarnation: str) -> Transaction:
-        """A transaction begins with this event, without an entry for that."""
-        if self.state == _BETWEEN:  # no GTIDs here: the group begins with this event
+        """Begin a transaction without a BEGIN entry."""
+        if self.state == _BETWEEN:  # without GTIDs, the group begins with this event
             self.begin_group(start, None, 0)
         txn = new_transaction(self._source, journal, self.run.offset, wire.u32(p, layout.SERVER), wire.u32(p, layout.TIME))
         self.run.stamp(txn)
@@ -175,16 +174,16 @@ class Assembly:
         return txn
 
     def _check_begin(self, txn: Transaction) -> None:
-        """Whether it is the one of which rows are done."""
-        if self.is_known(txn):  # that one comes behind it
+        """Raise PositionLostError if this is not the transaction of which rows are done."""
+        if self.is_known(txn):  # the expected transaction comes later
             self._skip_later, self.skip = self.skip, 0
         elif not self._is_skipped(txn):
             raise PositionLostError(
-                f"the cursor says that {self.skip} rows are done of a transaction {self._skip_gtid or '-'} that server "
-                f"{self._skip_server} made at {self._skip_timestamp}, but the source continues with {txn!r} of server "
+                f"the cursor is after {self.skip} rows of transaction {self._skip_gtid or '-'} by server "
+                f"{self._skip_server} at {self._skip_timestamp}, but the source continues with {txn!r} of server "
                 f"{txn.server_id} at {txn.timestamp}",
                 reason=LostReason.DIVERGED,
-                remedy="The source lost or reordered transactions: undo those rows, then continue with row 0.",
+                remedy="The source lost or reordered transactions: undo the delivered rows, then continue with row 0.",
             )
 
     def _is_skipped(self, txn: Transaction) -> bool:
@@ -193,16 +192,16 @@ class Assembly:
         return not self._skip_timestamp or (txn.timestamp, txn.server_id) == (self._skip_timestamp, self._skip_server)
 
     def open(self, p: bytes, size: int, start: int, journal: str, incarnation: str) -> Transaction:
-        """As ``begin``, with a BEGIN entry."""
+        """Begin a transaction with a BEGIN entry."""
         txn = self.begin(p, start, journal, incarnation)
         entry = new_entry(_BEGIN, _QUERY, txn, b"", start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER))
         entry.body_end = size
-        entry.first_row = self.skip  # acking a BEGIN that came again must not move the cursor back
+        entry.first_row = self.skip  # acking a repeated BEGIN must not move the cursor back
         self.add(entry)
         return txn
 
     def add(self, entry: Entry) -> None:
-        """The next entry of the open transaction."""
+        """Append an entry to the open transaction."""
         if self.undone_row >= 0 and entry.table is not None:
             self.ordinal += 1
             return
@@ -215,7 +214,7 @@ class Assembly:
             self._relieve()
 
     def _relieve(self) -> None:
-        """The open transaction is too large to wait for its end."""
+        """Reduce the open transaction, which is too large to hold."""
         if self.state >= _XA and not self.is_replay:
             self.let_go()
             return
@@ -228,7 +227,7 @@ class Assembly:
             self._hand_piece()
 
     def _hand_piece(self) -> None:
-        """Give out the first part of a transaction that is too large to wait for its end."""
+        """Deliver the entries of the open transaction so far as a piece."""
         for entry in self.pending:
             entry.last = False
         self.part += 1
@@ -236,13 +235,13 @@ class Assembly:
         self.flush()
 
     def let_go(self) -> None:
-        """An XA transaction that is too large to be held: its rows are read again when it is committed."""
+        """Release the rows of a large XA transaction: they are read again when it is committed."""
         self.keep([one for one in self.pending if one.entry_type == _BEGIN])
         self.pending_bytes = 0
         self.move(_RELEASE)
 
     def keep(self, entries: list[Entry]) -> None:
-        """Of the open transaction's entries these are left; the caller sees to ``pending_bytes``."""
+        """Replace the open transaction's entries; the caller updates ``pending_bytes``."""
         self._out[self._open_at :] = entries
 
     @property
@@ -250,14 +249,14 @@ class Assembly:
         """The entries of the open transaction."""
         return self._out[self._open_at :]
 
-    # -- rows that are taken back -------------------------------------------------------------------------------------
+    # -- rows that are rolled back ---------------------------------------------------------------------------------------
 
     def set_savepoint(self, name: str) -> None:
-        """Note where the rows begin that a ROLLBACK TO this name takes back."""
+        """Record the position to which ROLLBACK TO this name rolls back."""
         txn = self.txn
         if txn is None:
             return
-        self.savepoints.pop(name, None)  # set again it is the newest
+        self.savepoints.pop(name, None)  # a savepoint that is set again becomes the newest
         self.savepoints[name] = (self.ordinal, txn.row_count, self.part)
         if len(self.savepoints) > _MOST_SAVEPOINTS:
             del self.savepoints[next(iter(self.savepoints))]
@@ -265,10 +264,10 @@ class Assembly:
             self.undone_row = txn.row_count
 
     def undo(self, savepoint: str | None) -> int:
-        """Take back the rows of the open transaction after a savepoint, or all of them; return how many.
+        """Roll back the rows of the open transaction after a savepoint, or all of them; return how many.
 
-        Rows of tables without transactions are in groups of their own, so all rows here are undone. Statements stay:
-        they may have changed such tables.
+        Rows of tables without transactions are in separate groups, so all rows here are undone. Statements stay: they may
+        have changed such tables.
         """
         txn = self.txn
         if txn is None:
@@ -276,7 +275,7 @@ class Assembly:
         found = (0, 0, 1 if self.skip > 0 else 0) if savepoint is None else self.savepoints.get(savepoint)
         if found is None:
             raise DecodeError(
-                f"ROLLBACK TO {savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints that {txn!r} has set",
+                f"ROLLBACK TO {savepoint!r}, which is not among the last {_MOST_SAVEPOINTS} savepoints of {txn!r}",
                 event_type=QUERY,
                 remedy="Nothing was skipped. Please report this with the log.",
             )
@@ -290,17 +289,17 @@ class Assembly:
         if self.state == _RELEASED or txn.row_count == row:
             return 0
         if row < self.skip <= txn.row_count or (self.undone is None and part != self.part):
-            raise SourceError(f"{txn!r} takes back rows that are delivered already", remedy=GO_ON_AFTER)
+            raise SourceError(f"{txn!r} rolls back rows that are already delivered", remedy=GO_ON_AFTER)
         if self.undone is None:
             self._leave_out_rows(ordinal, row)
         count = txn.row_count - row
-        txn.row_count += 1  # counts as a row: a cursor that is behind it differs from one behind the last row before it
+        txn.row_count += 1  # counts as a row, so that cursors before and after the rollback differ
         txn.has_rows = self.part > 0 or _ROWDATA in [entry.entry_type for entry in self.pending]
         return count
 
     def _begin_undone(self, found: Sequence[tuple[int, int]]) -> None:
-        """Use what a look ahead has found: leave out the rows that are taken back, of the entries so far and of those to come."""
-        self.undone = [one for one in found if one[1] >= self.ordinal]  # the others are carried out
+        """Use the result of a look ahead: drop the rows that are rolled back, present and future."""
+        self.undone = [one for one in found if one[1] >= self.ordinal]  # earlier ranges are already rolled back
         if not self.undone or self.undone[0][0] >= self.ordinal:
             return
         first = self.undone[0][0]
@@ -309,7 +308,7 @@ class Assembly:
         self._leave_out_rows(first, self.undone_row)
 
     def _leave_out_rows(self, ordinal: int, row: int) -> None:
-        """Drop the rows from an entry on that are not handed out, and keep the statements among them."""
+        """Drop the undelivered rows from an entry on, and keep the statements among them."""
         kept = []
         for entry in self.pending:
             if entry.ordinal < ordinal or entry.table is None:
@@ -321,23 +320,23 @@ class Assembly:
         self.keep(kept)
 
     def mark_undone(self, entry: Entry, row: int) -> None:
-        """Mark a statement that is taken back with the rows from this one on."""
-        entry.first_row = max(row, self.skip)  # a cursor behind it does not say that the rows before it were delivered
+        """Mark a statement that is rolled back with the rows from ``row`` on."""
+        entry.first_row = max(row, self.skip)  # a cursor after it does not imply that the rows before it were delivered
         if entry.statement is not None:
             entry.statement = attrs.evolve(entry.statement, rolled_back=True)
 
     # -- ends -----------------------------------------------------------------------------------------------------------
 
     def finish(self, p: bytes, size: int, start: int, end: int) -> None:
-        """The open transaction ends with this event, which ends at the offset ``end``."""
+        """End the open transaction with this event, which ends at offset ``end``."""
         txn = self.txn
         if txn is None:
-            # canal's cursors name the start of the last END: a dump from there begins with it.
+            # A canal cursor is the start of the last END, so a dump from there begins with that event.
             self.run.end()
             self.move(_ENDED)
             return
-        if self.undone_row >= 0:  # the look ahead did not find its end
-            raise ConnectionLostError(f"{txn!r} was not whole in the log when it was looked through: it is read again")
+        if self.undone_row >= 0:  # the look ahead did not find the end of the range
+            raise ConnectionLostError(f"{txn!r} was incomplete in the log during the look ahead: it is read again")
         self._check_skipped(txn)
         entry = new_entry(_END, _QUERY, txn, b"", start, wire.u32(p, layout.TIME), wire.u32(p, layout.SERVER))
         entry.body_end = size
@@ -349,11 +348,11 @@ class Assembly:
         self._end(txn, entry, end)
 
     def mark_xa(self, what: str, xid: str) -> None:
-        """The END to come carries canal's marks."""
+        """Add canal's XA properties to the next END."""
         self._xa_mark = (what, xid)
 
     def finish_with(self, entry: Entry, end: int) -> None:
-        """The open transaction ends with this entry, a statement that is all of it."""
+        """End the open transaction with this entry, a statement that is the whole transaction."""
         txn = self.txn
         if txn is None:
             raise ValueError("no transaction is open")
@@ -363,9 +362,9 @@ class Assembly:
     def _check_skipped(self, txn: Transaction) -> None:
         if txn.row_count < self.skip:
             raise PositionLostError(
-                f"the cursor says that {self.skip} rows of {txn!r} are done, but it has {txn.row_count}",
+                f"the cursor is after {self.skip} rows of {txn!r}, but that transaction has only {txn.row_count}",
                 reason=LostReason.DIVERGED,
-                remedy="The source's log is not the one that the cursor was taken from: undo those rows, and start anew.",
+                remedy="The cursor was taken from another log: undo the delivered rows, and start over.",
             )
 
     def _end(self, txn: Transaction, entry: Entry, end: int) -> None:
@@ -387,7 +386,7 @@ class Assembly:
             self.flush()
 
     def drop(self) -> None:
-        """The open transaction never was: the source stopped inside it."""
+        """Drop the open transaction: the source stopped inside it."""
         if self.tape is not None:
             self.tape.drop()
         del self._out[self._open_at :]
@@ -407,13 +406,13 @@ class Assembly:
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def _pass_on(self) -> None:
-        """The entries of the open transaction, as far as they have come, are handed over next."""
+        """Mark the present entries of the open transaction as ready to deliver."""
         self._open_at = len(self._out)
         self._out_bytes += self.pending_bytes
         self.pending_bytes = 0
 
     def flush(self) -> None:
-        """Hand over what is complete."""
+        """Deliver the complete entries."""
         whole = self._open_at
         if whole:
             entries = self._out
@@ -425,5 +424,5 @@ class Assembly:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of what is not handed over."""
+        """Bytes of the entries that are not delivered."""
         return self.pending_bytes + self._out_bytes

@@ -1,4 +1,4 @@
-"""The part of a decoder that statements and XA transactions use."""
+"""The parts of a decoder that statements and XA transactions use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from canal.position import Position, PreparedXa
 
 
 class Replayed(Protocol):
-    """The prepared XA transaction that a decoder has read again: its xid (None: not to its end yet) and how many rows it has."""
+    """The XA transaction that a decoder has read again: the xid (None until XA PREPARE) and the row count."""
 
     replayed: str | None
     replayed_rows: int
 
 
 class LogContext(Protocol):
-    """A decoder in the middle of an event; its attributes and methods are those of ``BinlogDecoder``."""
+    """A decoder during an event. See ``BinlogDecoder``."""
 
     flavor: str
     destination: str

@@ -1,15 +1,15 @@
 """The CRC-32 of binlog events.
 
-Never compiled itself: crc.pxd beside it has the same names as inline functions, and a test compares the two.
+Never compiled: crc.pxd has inline functions with the same names, and a test compares the two.
 """
 
 import zlib
 
 
 def setup() -> None:
-    """Choose how to count by what the processor can do; call it once in each module that checks events."""
+    """Select the implementation for this processor. Call once in each module that verifies events."""
 
 
 def crc32(p: bytes, size: int) -> int:
-    """zlib's CRC-32 of the first ``size`` bytes."""
+    """Return zlib's CRC-32 of the first ``size`` bytes."""
     return zlib.crc32(p if len(p) == size else p[:size])

@@ -1,8 +1,8 @@
-"""The ordered stage: raw binlog events in, entries of whole transactions out.
+"""The decoder: raw binlog events in, entries of whole transactions out, in order.
 
-Never touches a socket, a file or a clock, and never decodes a value: it verifies checksums, follows journals, offsets and
-GTIDs, resolves table maps, measures row images and groups events into transactions. A live dump, a file and a fake all
-come through here. Event numbers and layouts: MySQL source ``libs/mysql/binlog/event``, MariaDB ``sql/log_event.h``.
+Never accesses a socket, a file or a clock, and never decodes a value. It verifies checksums, tracks journals, offsets and
+GTIDs, resolves table maps, measures row images and groups events into transactions, for a live dump, files or a fake.
+Event numbers and layouts: MySQL ``libs/mysql/binlog/event``, MariaDB ``sql/log_event.h``.
 """
 
 from __future__ import annotations
@@ -73,24 +73,24 @@ crc.setup()
 
 _CRC_RESIDUE = CRC_RESIDUE  # a C integer when compiled
 _MAX_GTID = MAX_NUMBER  # a C integer when compiled
-#: The low half of an offset: positions in the log have 32 bits. C integers when compiled.
+#: For 32-bit log positions. C integers when compiled.
 _LOW = 0xFFFFFFFF
 _HALF = 0x80000000
 _WRAP = 0x100000000
-#: What bytes take beside themselves.
+#: Memory overhead of a bytes object.
 _BYTES = sys.getsizeof(b"")
-#: What the name of every server's log ends in.
+#: Pattern of every server's log names.
 _JOURNAL = re.compile(r".+\.[0-9]{6,}", re.DOTALL)
 
 _ROWDATA = EntryType.ROWDATA
 _INSERT = EventType.INSERT
 _UPDATE = EventType.UPDATE
 _DELETE = EventType.DELETE
-#: States and moves as C integers when compiled.
+#: States and moves, as C integers when compiled.
 _BETWEEN, _ALONE = int(TransactionState.BETWEEN), int(TransactionState.ALONE)
 _BEGIN_ALONE, _ENTER_XA, _UNDECIDE = int(Move.BEGIN_ALONE), int(Move.ENTER_XA), int(Move.UNDECIDE)
 
-#: Events that carry no change and need no action here.
+#: Events without changes that need no action.
 _IGNORED = frozenset(
     (
         kinds.STOP,
@@ -113,19 +113,18 @@ class BinlogDecoder:
     """Turns raw events, in order, into lists of entries.
 
     Args:
-        resolve: called with the body of a table map that was not seen before, and the release that wrote it; gives its
-            ``TableMap`` or raises.
-        classify: ``(sql, default_schema, sql_mode=, flavor=) -> Statement`` for anything but BEGIN and COMMIT.
-        wants: ``Statement -> Statement | None``: what is delivered of a statement.
-        changed: called with each ``Statement`` that may change a schema, its text and its QUERY event, before later table
+        resolve: called with the body of a new table map and the release that wrote it; returns its ``TableMap`` or raises.
+        classify: ``(sql, default_schema, sql_mode=, flavor=) -> Statement`` for any statement except BEGIN and COMMIT.
+        wants: ``Statement -> Statement | None``: the part of a statement to deliver.
+        changed: called with each ``Statement`` that may change a schema, the text and the QUERY event, before later table
             maps are resolved.
         deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
-        piece_bytes, piece_entries: a transaction beyond either is delivered in pieces.
-        inflated_bytes: of an event that comes out of a compressed one, at most.
-        read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction on, beginning
-            with the FORMAT_DESCRIPTION; its ``journal`` is empty where all that is known is that it lies before ``offset``.
-        look_ahead: ``(journal, offset) -> ranges``: which entries the transaction that begins there takes back later, as
-            ordinals of the first one and behind the last one; None: the source cannot be read by the side.
+        piece_bytes, piece_entries: a larger transaction is delivered in pieces.
+        inflated_bytes: maximum size of an event after decompression.
+        read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction, starting with
+            the FORMAT_DESCRIPTION. An empty ``journal`` means only that the start is before ``offset``.
+        look_ahead: ``(journal, offset) -> ranges``: the entries that the transaction at this position rolls back later, as
+            ordinals (first, last + 1); None if the source does not support side reads.
     """
 
     def __init__(
@@ -165,12 +164,12 @@ class BinlogDecoder:
         digests: bool = False,
         continuity: Continuity | None = None,
     ) -> None:
-        """Forget everything about the stream: the next event is the first of a new dump from ``position``.
+        """Forget the stream: the next event is the first of a new dump from ``position``.
 
-        ``executed`` is the set of GTIDs done at ``position`` (or None when it is not known); ``position.row`` row changes
-        of the first transaction are left out. The rows of XA transactions that are prepared already are read again when
-        they are committed. ``digests`` makes positions carry those of the last transactions. ``continuity`` proves that
-        nothing is missing; without it nobody asks, as in a part of a log that is read again.
+        ``executed``: the GTIDs done at ``position``, or None if unknown. The first ``position.row`` row changes of the first
+        transaction are skipped. The rows of prepared XA transactions are read again when they are committed. ``digests``: add
+        digests of the last transactions to positions. ``continuity``: checks that no event is missing; None to skip the checks,
+        for example when a part of a log is read again.
         """
         self._continuity = continuity
         self._strict = continuity is not None and continuity.by_offset
@@ -178,7 +177,7 @@ class BinlogDecoder:
         self.purged = ""
         self.journal = position.journal
         self.offset = self._at = position.offset
-        # A dump by GTID set begins at the start of a log and passes over what is done, so it tells no multiples of 4 GiB.
+        # A dump by GTID set begins at the start of a log and skips what is done, so it does not show multiples of 4 GiB.
         self._floor = position.offset if position.offset > _LOW and position.source in ("", source) else 0
         self._floor_journal = position.journal
         self.flavor = flavor
@@ -196,15 +195,15 @@ class BinlogDecoder:
         self.maps.end_statement()
         self.xa.reset()
         self.assembly.reset(position, source, executed, Tape(position.tail) if digests else None, continuity)
-        if position.source and position.source != source:  # its offsets are of the logs of another server
+        if position.source and position.source != source:  # the offsets belong to another server's logs
             self.assembly.prepared = tuple([PreparedXa(one.xid, "", 0) for one in position.xa])
 
     def replay(self, prepared: PreparedXa, deliver: Callable[[list[Entry]], None]) -> BinlogDecoder:
-        """A decoder for a part of the same log, read again: from a prepared XA transaction on, up to its XA PREPARE."""
+        """Return a decoder to read the same log again, from a prepared XA transaction to its XA PREPARE."""
         assembly = self.assembly
         found = None
-        if self._look_ahead is not None and prepared.journal:  # now: a source reads one log at a time by the side
-            with contextlib.suppress(PositionLostError):  # reading it again says more
+        if self._look_ahead is not None and prepared.journal:  # now, because a source allows one side read at a time
+            with contextlib.suppress(PositionLostError):  # reading it again raises a better error
                 found = self._look_ahead(prepared.journal, prepared.offset)
         again = BinlogDecoder(
             *self._parts,
@@ -220,9 +219,9 @@ class BinlogDecoder:
         return again
 
     def feed(self, events: Sequence[bytes]) -> None:
-        """Take whole raw events (19-byte header to checksum) in the order of the stream.
+        """Decode whole raw events (19-byte header to checksum) in stream order.
 
-        What was complete before a fault is handed over before the error is raised.
+        Entries that were complete before an error are delivered before the error is raised.
         """
         try:
             if isinstance(events, Events):
@@ -230,7 +229,7 @@ class BinlogDecoder:
             else:
                 for data in events:
                     self._event(data, len(data))
-        except CanalError as error:  # of ``deliver`` too, which leaves nothing to hand over
+        except CanalError as error:  # includes errors of ``deliver``, after which nothing is left to deliver
             if isinstance(error, (SourceError, HistoryError, ConfigError)) and error.position is None:
                 error.position = f"{self.journal}:{self._at}"
             self.flush()
@@ -248,26 +247,26 @@ class BinlogDecoder:
             at += size + gap
 
     def flush(self) -> None:
-        """Hand over what is complete."""
+        """Deliver the complete entries."""
         self.assembly.flush()
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the open transaction, and of prepared ones that wait for their XA COMMIT."""
+        """Bytes of the open transaction and of held prepared transactions."""
         return self.assembly.held_bytes + self.xa.held_bytes
 
     @property
     def timestamp(self) -> int:
-        """When the last transaction was made, in seconds since 1970."""
+        """Time of the last transaction in Unix seconds."""
         return self.assembly.timestamp
 
     @property
     def transaction_count(self) -> int:
-        """Transactions that have ended."""
+        """Number of transactions that have ended."""
         return self.assembly.transaction_count
 
     def reset_counts(self) -> None:
-        """Count events, bytes, statements and transactions anew, and know no time."""
+        """Reset the counts of events, bytes, statements and transactions, and the time."""
         self.event_count = self.byte_count = self.statement_count = 0
         self.assembly.transaction_count = self.assembly.timestamp = 0
 
@@ -277,12 +276,12 @@ class BinlogDecoder:
 
     @property
     def position(self) -> Position:
-        """The position behind the present event, as if the transaction that it belongs to were done."""
+        """The position after the present event, as if its transaction were done."""
         return self._position(self.offset, self.assembly.run.behind())
 
     @property
     def group_position(self) -> Position:
-        """The position before the transaction that the present event belongs to."""
+        """The position before the present transaction."""
         run = self.assembly.run
         return self._position(run.offset if self.assembly.state != _BETWEEN else self.offset, run.executed())
 
@@ -297,7 +296,7 @@ class BinlogDecoder:
 
     @property
     def release(self) -> Release:
-        """Of the server that wrote the present journal."""
+        """Release of the server that wrote the present journal."""
         return self._format.release
 
     # -- framing of one event -------------------------------------------------------------------------------------
@@ -305,10 +304,14 @@ class BinlogDecoder:
     def _event(self, p: bytes, size: int) -> None:
         self._at = self.offset
         if size < layout.HEADER:
-            raise TruncatedError(f"an event of {size} bytes has no room for its header")
+            raise TruncatedError(f"an event of {size} bytes is shorter than its header")
         kind = p[layout.TYPE]
         if wire.u32(p, layout.SIZE) != size:
-            raise DecodeError(f"an event of {size} bytes says it has {wire.u32(p, layout.SIZE)}", event_type=kind, remedy=DAMAGED)
+            raise DecodeError(
+                f"an event of {size} bytes has the length {wire.u32(p, layout.SIZE)} in its header",
+                event_type=kind,
+                remedy=DAMAGED,
+            )
         self.event_count += 1
         self.byte_count += size
         if kind == kinds.FORMAT_DESCRIPTION:
@@ -319,7 +322,7 @@ class BinlogDecoder:
         if self._checksum:
             end = size - layout.CHECKSUM
             if end < layout.HEADER:
-                raise TruncatedError(f"{event_name(kind)} of {size} bytes has no room for its checksum", event_type=kind)
+                raise TruncatedError(f"{event_name(kind)} of {size} bytes is too short for a checksum", event_type=kind)
             if kind != kinds.FORMAT_DESCRIPTION and crc.crc32(p, size) != _CRC_RESIDUE:
                 raise checksum_error(wire.piece(p, 0, size))
         log_pos = wire.u32(p, layout.END)
@@ -334,17 +337,17 @@ class BinlogDecoder:
                 or kind == kinds.MARIADB_GTID_LIST
                 or kind == kinds.START_ENCRYPTION
             ):
-                self.offset = start + size  # MariaDB 11.4 and later: no positions inside a transaction
+                self.offset = start + size  # MariaDB 11.4 and later write no positions inside a transaction
         elif kind != kinds.HEARTBEAT and kind != kinds.HEARTBEAT_V2:
             expected = start + size
             if (expected & _LOW) != log_pos:
-                # What was not sent leaves a hole, never a way back; a hole over a wrap of 4 GiB is a small one.
-                if kind == kinds.FORMAT_DESCRIPTION:  # the first event of its log
+                # Unsent events leave a gap forward, never backward. A gap across a 4 GiB wrap is small.
+                if kind == kinds.FORMAT_DESCRIPTION:  # the first event of a log
                     expected = layout.FIRST + size
                 hole = (log_pos - expected) & _LOW
                 if (expected & _LOW) > log_pos and hole >= _HALF:
                     raise DecodeError(
-                        f"{event_name(kind)} of {size} bytes that begins at {start} or later says it ends at {log_pos}",
+                        f"{event_name(kind)} of {size} bytes, at offset {start} or later, has the end offset {log_pos}",
                         event_type=kind,
                         remedy=DAMAGED,
                     )
@@ -418,14 +421,14 @@ class BinlogDecoder:
                 self._check_listed(parse_previous_gtids(data, end))
             else:
                 executed = parse_previous_gtids(data, end)
-                if executed or self.purged:  # GTIDs that were purged by hand are in no log
+                if executed or self.purged:  # GTIDs that an operator set as purged are in no log
                     executed = executed | parse_gtid_set(self.purged, "mysql")
                 self._adopt_executed(executed)
         elif kind == kinds.MARIADB_GTID_LIST:
             self._check_flavor(kind, "mariadb")
             if self.assembly.run.base is None:
                 self._adopt_executed(parse_gtid_list(data, end))
-            elif wire.u32(p, layout.END) and not wire.u16(p, layout.FLAGS) & kinds.ARTIFICIAL_F:  # else it is where a replica is
+            elif wire.u32(p, layout.END) and not wire.u16(p, layout.FLAGS) & kinds.ARTIFICIAL_F:  # not a replica's position
                 self._check_listed(parse_gtid_list(data, end))
         elif kind == kinds.ROWS_QUERY:
             self._query = data[layout.ROWS_QUERY_TEXT : end]
@@ -446,17 +449,17 @@ class BinlogDecoder:
             self._rows(data, len(data), kind, end, start, 3)
         elif kind == kinds.INCIDENT:
             raise SourceError(
-                f"the source reports an INCIDENT at {self.journal}:{start}: changes may be missing from its log",
+                f"the source reports an INCIDENT at {self.journal}:{start}: changes may be missing from the log",
                 remedy=f"Compare the tables with the source. {GO_ON_AFTER}",
             )
         elif kind == kinds.XA_PREPARE:
             self.xa.prepare(self, data, end, start)
-        elif kind == kinds.PARTIAL_ROW_DATA:  # whatever its flags say
+        elif kind == kinds.PARTIAL_ROW_DATA:  # refused even if flagged as ignorable
             raise UnsupportedError(
-                f"{event_name(kind)}, a piece of a rows event that the source has cut, is not supported",
+                f"{event_name(kind)}, a fragment of a rows event, is not supported",
                 event_type=kind,
-                remedy="Nothing was skipped. MariaDB 12.3 cuts what is larger than binlog_row_event_fragment_threshold: raise "
-                f"that, or change fewer or smaller rows with one statement. {GO_ON_AFTER}",
+                remedy="Nothing was skipped. MariaDB 12.3 fragments events larger than binlog_row_event_fragment_threshold: "
+                f"raise it, or change fewer or smaller rows per statement. {GO_ON_AFTER}",
             )
         elif wire.u16(p, layout.FLAGS) & kinds.IGNORABLE_F:
             return
@@ -464,13 +467,13 @@ class BinlogDecoder:
             raise UnsupportedError(
                 f"{event_name(kind)} is not supported",
                 event_type=kind,
-                remedy=f"Nothing was skipped. docs/guarantees.md lists what is not supported yet. {GO_ON_AFTER}",
+                remedy=f"Nothing was skipped. docs/guarantees.md lists the unsupported events. {GO_ON_AFTER}",
             )
 
     # -- journals -------------------------------------------------------------------------------------------------
 
     def _format_description(self, data: bytes) -> None:
-        """Each journal begins with one; a dump from the middle of a journal sends a copy of it."""
+        """Process the first event of a journal, or the copy sent before the middle of a journal."""
         form: Format = parse_format(data)
         check_format(data, form)
         if form.checksum and self._unproved and not _JOURNAL.fullmatch(self.journal):
@@ -478,28 +481,28 @@ class BinlogDecoder:
         self._unproved = False
         self._format = form
         self._writer = form.release
-        if self.flavor == "mariadb" and not form.release.is_mariadb:  # its version was set by hand: the number is none of MariaDB
+        if self.flavor == "mariadb" and not form.release.is_mariadb:  # the operator set another version, not a MariaDB one
             self._writer = Release("mariadb", (sys.maxsize,))
         self._checksum = form.checksum
         if self._continuity is not None:
             self.incarnation = self._continuity.describe(data, form)
             self.assembly.is_doubtful = self._continuity.is_open
-        # Only where the log is read from its beginning: else such rows are the rest of a transaction.
+        # Only when a log is read from its start: otherwise such rows are the rest of a transaction.
         self._bare = not form.release.has("transactions_logged") and wire.u32(data, layout.END) != 0
         self.maps.end_statement()
         if form.created:
             self._drop_transaction()
 
     def _drop_transaction(self) -> None:
-        """The source has stopped inside the open transaction, if there is one."""
+        """Drop the open transaction: the source stopped inside it."""
         txn = self.assembly.txn
         if txn is not None:
             if self.assembly.part:
                 raise SourceError(
                     f"the source stopped inside transaction {txn!r} whose first rows are already delivered",
-                    remedy="Undo the rows of this transaction, then continue from its start.",
+                    remedy="Undo the delivered rows of this transaction, then continue from its start.",
                 )
-            log.warning("[%s] the source stopped inside %r; the server rolls it back and so do we", self.destination, txn)
+            log.warning("[%s] the source stopped inside %r: it is rolled back, and dropped here too", self.destination, txn)
         self._forget_query()
         self.assembly.drop()
 
@@ -508,12 +511,12 @@ class BinlogDecoder:
             raise TruncatedError("ROTATE event is too short", event_type=kinds.ROTATE)
         offset = wire.u64(data, layout.ROTATE_OFFSET)
         stop = end
-        if self._format is None:  # the ROTATE that opens a dump comes before the FORMAT_DESCRIPTION that tells of checksums
+        if self._format is None:  # a dump's first ROTATE precedes the FORMAT_DESCRIPTION that announces checksums
             self._unproved = crc.crc32(data, len(data)) != _CRC_RESIDUE
             if not self._unproved and end - layout.ROTATE_NAME > layout.CHECKSUM:
                 stop = end - layout.CHECKSUM
         if data[layout.ROTATE_TOP] & 0xC0:
-            raise DecodeError("ROTATE to an offset that no file has", event_type=kinds.ROTATE, remedy=DAMAGED)
+            raise DecodeError("a ROTATE has an impossible offset", event_type=kinds.ROTATE, remedy=DAMAGED)
         name = data[layout.ROTATE_NAME : stop].rstrip(b"\0").decode("utf-8", "surrogateescape")
         if self._continuity is not None:
             if wire.u32(data, layout.END) and not wire.u16(data, layout.FLAGS) & kinds.ARTIFICIAL_F:
@@ -523,7 +526,7 @@ class BinlogDecoder:
                 self.assembly.is_doubtful = self._continuity.is_open
         if name != self.journal or offset != self.offset:
             if name != self.journal:
-                self.incarnation = ""  # until its FORMAT_DESCRIPTION
+                self.incarnation = ""  # until the new journal's FORMAT_DESCRIPTION
             self.journal = name
             self.offset = offset
         self.maps.end_statement()
@@ -539,7 +542,7 @@ class BinlogDecoder:
 
     def _adopt_executed(self, executed: Any) -> None:
         if self.assembly.state != _BETWEEN:
-            raise DecodeError("a list of the GTIDs before it stands inside a transaction", remedy=DAMAGED)
+            raise DecodeError("a GTID list is inside a transaction", remedy=DAMAGED)
         self.assembly.run.adopt(executed)
 
     # -- transactions ---------------------------------------------------------------------------------------------
@@ -547,9 +550,9 @@ class BinlogDecoder:
     def _check_flavor(self, kind: int, flavor: str) -> None:
         if self.flavor != flavor:
             raise DecodeError(
-                f"{event_name(kind)} in a log of {self.flavor}",
+                f"{event_name(kind)} in a {self.flavor} log",
                 event_type=kind,
-                remedy="The log is damaged here, or joined from those of two servers.",
+                remedy="The log is damaged here, or was joined from logs of two servers.",
             )
 
     def _gtid(self, p: bytes, end: int, start: int) -> None:
@@ -566,7 +569,7 @@ class BinlogDecoder:
             raise DecodeError(f"a GTID has the number {wire.u64(p, layout.GTID_NUMBER)}", event_type=kinds.GTID, remedy=DAMAGED)
         self.assembly.begin_group(start, self._sid_text, wire.u64(p, layout.GTID_NUMBER))
         self.assembly.may_undo = p[layout.GTID_FLAGS] & kinds.FL_MAY_HAVE_STATEMENTS != 0
-        if end >= layout.GTID_CLOCK_END and p[layout.GTID_CLOCK] == 2:  # of a logical clock
+        if end >= layout.GTID_CLOCK_END and p[layout.GTID_CLOCK] == 2:  # type code of the logical clock
             self.assembly.run.last_committed = wire.u64(p, layout.GTID_LAST_COMMITTED)
             self.assembly.run.sequence_number = wire.u64(p, layout.GTID_SEQUENCE)
 
@@ -592,21 +595,21 @@ class BinlogDecoder:
             self.assembly.move(_UNDECIDE)
 
     def begin(self, p: bytes, start: int) -> Transaction:
-        """A transaction begins with this event, without an entry for that."""
+        """Begin a transaction without a BEGIN entry."""
         return self.assembly.begin(p, start, self.journal, self.incarnation)
 
     def open(self, p: bytes, size: int, start: int) -> Transaction:
-        """As ``begin``, with a BEGIN entry."""
+        """Begin a transaction with a BEGIN entry."""
         return self.assembly.open(p, size, start, self.journal, self.incarnation)
 
     def finish(self, p: bytes, size: int, start: int) -> None:
-        """The open transaction ends with this event."""
+        """End the open transaction with this event."""
         if self.assembly.txn is not None:
             self._forget_query()
         self.assembly.finish(p, size, start, self.offset)
 
     def finish_with(self, entry: Entry) -> None:
-        """The open transaction ends with this entry, of the present event."""
+        """End the open transaction with this entry of the present event."""
         self._forget_query()
         self.assembly.finish_with(entry, self.offset)
 
@@ -620,7 +623,7 @@ class BinlogDecoder:
             raise TruncatedError("QUERY event is too short", event_type=kinds.QUERY)
         length = end - sql_start
         if length == 5 and wire.same(p, sql_start, b"BEGIN", 0, 5):
-            if self.assembly.txn is None:  # MariaDB's GTID has opened it already
+            if self.assembly.txn is None:  # otherwise MariaDB's GTID has opened the transaction
                 self.open(p, size, start).thread_id = wire.u32(p, layout.QUERY_THREAD)
         elif length == 6 and wire.same(p, sql_start, b"COMMIT", 0, 6):
             self.finish(p, size, start)
@@ -630,13 +633,13 @@ class BinlogDecoder:
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def _body_start(self, data: bytes, kind: int, end: int) -> int:
-        """Index of the packed column count of a rows event."""
+        """Return the index of the packed column count of a rows event."""
         if self._format.post_header_length(kind) == layout.ROWS_EXTRA - layout.HEADER:  # version 2: extra data
             if end < layout.ROWS_EXTRA:
                 raise TruncatedError("rows event is too short", event_type=kind)
             body = layout.ROWS_BODY + wire.u16(data, layout.ROWS_BODY)
             if body < layout.ROWS_EXTRA or body > end:
-                raise TruncatedError("extra data of a rows event runs past its end", event_type=kind)
+                raise TruncatedError("extra data of a rows event exceeds the event", event_type=kind)
             return body
         if end < layout.ROWS_BODY:
             raise TruncatedError("rows event is too short", event_type=kind)
@@ -649,19 +652,19 @@ class BinlogDecoder:
                 raise TruncatedError("rows event is too short", event_type=kind)
             body = layout.ROWS_BODY + wire.u16(p, layout.ROWS_BODY)
             if body < layout.ROWS_EXTRA or body > end:
-                raise TruncatedError("extra data of a rows event runs past its end", event_type=kind)
+                raise TruncatedError("extra data of a rows event exceeds the event", event_type=kind)
         elif end < layout.ROWS_BODY:
             raise TruncatedError("rows event is too short", event_type=kind)
         table_id = wire.u48(p, layout.ROWS_TABLE)
         table = self.maps.find(table_id)
         last_of_statement = wire.u16(p, layout.ROWS_FLAGS) & 1
         if table is None:
-            if table_id == 0xFFFFFF:  # a dummy that only closes the statement
+            if table_id == 0xFFFFFF:  # a dummy event that only ends the statement
                 if last_of_statement:
                     self._close_statement()
                 return
             raise MissingTableMapError(
-                f"{event_name(kind)} names table id {table_id}, which no table map has announced", event_type=kind, remedy=INSIDE
+                f"{event_name(kind)} has table id {table_id}, but no table map announced it", event_type=kind, remedy=INSIDE
             )
         assembly = self.assembly
         txn = assembly.txn
@@ -669,7 +672,7 @@ class BinlogDecoder:
             txn = self.open(p, size, start)
             assembly.move(_BEGIN_ALONE)
         if txn is None:
-            raise DecodeError(f"{event_name(kind)} at offset {start} outside of a transaction", event_type=kind, remedy=INSIDE)
+            raise DecodeError(f"{event_name(kind)} at offset {start} outside a transaction", event_type=kind, remedy=INSIDE)
         count = self._measure(table, p, body, end, kind, change, start)
         if assembly.tape is not None:
             assembly.tape.add_rows(table, wire.piece(p, 0, size), body, end, change, self.flavor, txn)
@@ -693,10 +696,10 @@ class BinlogDecoder:
             if first < assembly.skip:
                 entry.skip_rows = assembly.skip - first
             entry.row_count = count - entry.skip_rows
-            entry.size += table.size  # accounted once: the rows behind it are at most as many tables' as are kept here
+            entry.size += table.size  # counted once per map: the number of kept maps is bounded
             table.size = 0
             if self._query is not None:
-                if self._query is not self._counted_query:  # one text for all rows events of the statement
+                if self._query is not self._counted_query:  # all rows events of a statement share the text
                     self._counted_query = self._query
                     entry.size += _BYTES + len(self._query)
                 entry.set_query(self._query)
@@ -718,7 +721,7 @@ class BinlogDecoder:
 
     def _measure(self, table: TableMap, p: bytes, body: int, end: int, kind: int, change: int, start: int) -> int:
         rows = table.decoder
-        if rows is None:  # filtered out, of a column type that cannot be measured: the same each time it comes
+        if rows is None:  # filtered out, with a column type that cannot be measured
             return 0
         try:
             return rows.walk(wire.piece(p, 0, end), body, end, change) if change == 3 else rows.count_rows(p, body, end, change)
@@ -731,7 +734,7 @@ class BinlogDecoder:
     # -- compressed transactions ------------------------------------------------------------------------------------
 
     def _payload(self, data: bytes, end: int, start: int) -> None:
-        """TRANSACTION_PAYLOAD: the events inside have no checksums, and offsets that mean nothing."""
+        """Decode the events in a TRANSACTION_PAYLOAD. They have no checksums, and their offsets are meaningless."""
         for inner in iter_payload(data, end, self._inflated_bytes):
             kind = inner[layout.TYPE]
             if kind == kinds.TRANSACTION_PAYLOAD or kind == kinds.FORMAT_DESCRIPTION or kind == kinds.ROTATE:

@@ -1,6 +1,6 @@
-"""Where a reader stands in the log of another server, found by what its last transactions did.
+"""Finds a reader's position in another server's log by digests of its last transactions.
 
-Never guesses: of several positions that fit it takes the first, so that something may come again but nothing is left out.
+Never guesses: of several matching positions it chooses the first, so events may repeat but none is skipped.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from canal.parse.schema.table_map import TableResolver
 from canal.position import Position
 
 _DIGEST = 16
-"""Hexadecimal digits of one transaction's digest."""
+"""Hexadecimal digits of a transaction's digest."""
 
 Done = tuple[str, Callable[[], Position] | None]
-"""What a log shows: a digest, and what gives the position behind its transaction; None where the transaction goes on."""
+"""A digest in a log, and a function that returns the position after its transaction; None if the transaction continues."""
 
 
 @attrs.frozen
 class TailPosition:
-    """``position`` is behind the transaction that the tail's last but ``missing`` is."""
+    """``position`` is after the last transaction of the tail that was found; ``missing`` later ones were not."""
 
     position: Position
     missing: int
 
 
 def find_tail(tail: str, log: Iterable[Done]) -> TailPosition | None:
-    """The position in ``log`` behind the transactions of which ``tail`` has the digests; None when it holds none of them.
+    """Return the position in ``log`` after the transactions in ``tail``; None if the log contains none of them.
 
-    A transaction fits when those before it do too, as far back as the tail and the part of the log go. That log may
-    lack the last ones, ``missing`` of them: a replica that lags behind, or that was left behind by a crash.
+    A transaction matches if the transactions before it match too, as far back as the tail and the log go. The log may lack
+    the last ``missing`` transactions: a replica with replication lag, or one that crashed.
     """
     wanted = digests_of(tail)
     numbers: dict[str, list[int]] = {}
@@ -65,20 +65,20 @@ def digests_of(tail: str) -> list[str]:
 
 
 def changes_schema(digest: str) -> bool:
-    """Whether it is the digest of a statement that may change a schema."""
+    """Return whether the digest belongs to a statement that may change a schema."""
     return int(digest, 16) & 1 == 1
 
 
 def transactions(connection: Any, start: Position) -> Iterator[Done]:
-    """The transactions that the source's log holds from ``start`` on, up to its present end.
+    """Yield the transactions in the source's log from ``start`` to the present end.
 
     Args:
-        connection: to the source; it gives ``journal_names()`` and ``replay(journal, offset)``.
-        start: journal and offset of the beginning of a transaction, and the GTIDs before it.
+        connection: the source; provides ``journal_names()`` and ``replay(journal, offset)``.
+        start: journal and offset of a transaction's start, and the GTIDs before it.
     """
     names = connection.journal_names()
     if start.journal not in names:
-        raise PositionLostError(f"the source has no log {start.journal} any more", position=start)
+        raise PositionLostError(f"the source no longer has log {start.journal}", position=start)
     found: list[Done] = []
 
     def keep(entries: list[Entry]) -> None:

@@ -1,6 +1,6 @@
-"""The binlog events that are rare enough to be decoded in plain Python: formats, GTID lists, compressed ones.
+"""Decodes rare binlog events in plain Python: formats, GTID lists, compressed events.
 
-Never keeps state: each function takes the bytes of one event and gives a value.
+Keeps no state: each function maps the bytes of one event to a value.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from canal.rows.wire import packed
 
 #: The largest event that a server can write (max_allowed_packet, slave_max_allowed_packet).
 MAX_EVENT_BYTES = 1 << 30
-#: The largest event that comes out of a compressed one, unless somebody has room for more: a few kB can hold a GiB.
+#: Default for the largest event after decompression: a few kB can expand to 1 GiB.
 MAX_INFLATED_BYTES = 256 << 20
 _CHUNK = 1 << 20
 
 #: CRC32 of any event followed by its own CRC32 in little-endian order.
 CRC_RESIDUE = 0x2144DF1C
-DAMAGED = f"The log or the connection is damaged: compare with the server's own file. {GO_ON_AFTER}"
-INSIDE = "The position lies inside a transaction: start from the beginning of one, or move a stored cursor there by seek()."
+DAMAGED = f"The log or the connection is damaged: compare with the file on the server. {GO_ON_AFTER}"
+INSIDE = "The position is inside a transaction: start at the beginning of a transaction, or move the cursor there with seek()."
 
 
-#: Lengths of the fixed parts of bodies, which all releases agree on.
+#: Lengths of the fixed parts of event bodies, equal in all releases.
 _FIXED_PARTS = {
     QUERY: 13,
     ROTATE: 8,
@@ -74,7 +74,7 @@ _FIXED_PARTS = {
 
 @attrs.frozen
 class Format:
-    """What a FORMAT_DESCRIPTION event says of its log."""
+    """The contents of a FORMAT_DESCRIPTION event."""
 
     server_version: str
     created: int
@@ -93,12 +93,12 @@ class Format:
                 )
 
     def post_header_length(self, kind: int) -> int:
-        """Length of the fixed part of an event type's body, 0 when the server does not know the type."""
+        """Return the length of the fixed part of an event type's body; 0 if the server does not know the type."""
         return self.post_header_lengths[kind - 1] if kind <= len(self.post_header_lengths) else 0
 
     @property
     def release(self) -> Release:
-        """Of the server that wrote the log."""
+        """The release of the server that wrote the log."""
         return Release.parse(self.server_version)
 
 
@@ -130,23 +130,24 @@ def parse_format(data: bytes) -> Format:
         checksum = algorithm == 1
     if len(lengths) < DELETE_ROWS_V1 or not release.has("row_events"):
         raise UnsupportedError(
-            f"a log that was written by version {server_version}, before rows had the form they have now",
+            f"cannot read a log written by version {server_version}: row events had another format",
             event_type=FORMAT_DESCRIPTION,
-            remedy="Rows are decoded from the first release of MySQL 5.1 on.",
+            remedy="Rows are supported from MySQL 5.1 (GA) on.",
         )
     created = int.from_bytes(data[layout.FORMAT_CREATED : layout.FORMAT_HEADER], "little")
     return Format(server_version, created, checksum, lengths, knows_checksums)
 
 
 def check_format(data: bytes, form: Format) -> None:
-    """Verify the CRC32 that a FORMAT_DESCRIPTION has itself, whatever it says of the events behind it.
+    """Verify the CRC32 of a FORMAT_DESCRIPTION.
 
-    A server marks the event of a log in use after it made the checksum. Of what it sends it takes out the time of creation,
-    for a dump by GTID set or from the middle of a log, and in the latter case the end. It makes a new checksum only where the
-    other events have one too; else it is still that of the event in the log, whose time of creation is 0 or the event's own.
+    A server sets the in-use flag after it computes the checksum. When it sends the event, it clears the creation time for
+    a dump by GTID set or from the middle of a log, and in the latter case also the end. It computes a new checksum only if
+    the other events have checksums. Otherwise the checksum is still that of the event in the log, with a creation time of 0
+    or of the event.
 
     Raises:
-        ChecksumError: it is the CRC32 of no such form.
+        ChecksumError: the CRC32 matches none of these forms.
     """
     if not form.knows_checksums or not form.checksum and not any(data[-layout.CHECKSUM :]):
         return
@@ -161,19 +162,20 @@ def check_format(data: bytes, form: Format) -> None:
 
 
 def as_closed(event: bytes) -> bytes:
-    """A FORMAT_DESCRIPTION without the mark of a journal in use, which its checksum does not cover."""
+    """Return a FORMAT_DESCRIPTION without the in-use flag, which the checksum does not cover."""
     return put(event, layout.FLAGS, bytes((event[layout.FLAGS] & ~IN_USE_F,)))
 
 
 def put(event: bytes, at: int, field: bytes) -> bytes:
-    """The event with another value of one of its fields."""
+    """Return the event with a replaced field."""
     return event[:at] + field + event[at + len(field) :]
 
 
 def checksum_error(data: bytes) -> ChecksumError:
     told = int.from_bytes(data[-layout.CHECKSUM :], "little")
     return ChecksumError(
-        f"{event_name(data[layout.TYPE])} has CRC32 {told:08x}, its bytes have {zlib.crc32(data[: -layout.CHECKSUM]):08x}",
+        f"{event_name(data[layout.TYPE])} has CRC32 {told:08x}, but the CRC32 of its bytes is "
+        f"{zlib.crc32(data[: -layout.CHECKSUM]):08x}",
         event_type=data[layout.TYPE],
         remedy=DAMAGED,
     )
@@ -185,10 +187,10 @@ def uuid_text(sid: bytes) -> str:
 
 
 def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int, int]:
-    """Source (``uuid`` or ``uuid:tag``), number and flags of a GTID_TAGGED event.
+    """Return source (``uuid`` or ``uuid:tag``), number and flags of a GTID_TAGGED event.
 
-    Its body is MySQL's own serialisation: version, size, last field that must be understood, then (field, value) pairs in
-    the order of the fields: 0 flags, 1 UUID, 2 number, 3 tag, and more that do not matter here.
+    The body uses MySQL's serialization: version, size, last required field, then (field, value) pairs in field order:
+    0 flags, 1 UUID, 2 number, 3 tag, and others that are ignored.
     """
     at, head = layout.HEADER, []
     for _ in range(3):
@@ -208,7 +210,7 @@ def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int, int]:
         elif field == 3:
             size, at = _variable(data, at, end)
             if size > 32 or at + size > end:
-                raise TruncatedError("the tag of a GTID_TAGGED event runs past its end", event_type=GTID_TAGGED)
+                raise TruncatedError("the tag of a GTID_TAGGED event exceeds the event", event_type=GTID_TAGGED)
             tag = data[at : at + size].decode("ascii", "replace").lower()
             at += size
         elif field in (0, 2):
@@ -223,11 +225,11 @@ def parse_tagged_gtid(data: bytes, end: int) -> tuple[str, int, int]:
 
 
 def _variable(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """An integer whose first byte ends in as many one bits as bytes follow it, and the index after it."""
+    """Return a variable-length integer and the next index. The trailing one bits of the first byte count the further bytes."""
     if at >= end:
         raise TruncatedError("GTID_TAGGED event is too short", event_type=GTID_TAGGED)
     first = data[at]
-    more = (~first & (first + 1)).bit_length() - 1  # the ones at its end
+    more = (~first & (first + 1)).bit_length() - 1  # number of trailing one bits
     if at + 1 + more > end:
         raise TruncatedError("GTID_TAGGED event is too short", event_type=GTID_TAGGED)
     if more == 8:
@@ -236,13 +238,13 @@ def _variable(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def parse_xa_prepare(data: bytes, end: int) -> tuple[bool, str]:
-    """Whether an XA_PREPARE event commits in one phase, and the XID in the form that statements have."""
+    """Return whether an XA_PREPARE event commits in one phase, and the XID as statements write it."""
     if end < layout.XA_DATA:
         raise TruncatedError("XA_PREPARE event is too short", event_type=XA_PREPARE)
     global_size = int.from_bytes(data[layout.XA_GLOBAL_SIZE : layout.XA_BRANCH_SIZE], "little")
     branch_size = int.from_bytes(data[layout.XA_BRANCH_SIZE : layout.XA_DATA], "little")
     if global_size + branch_size > 128 or layout.XA_DATA + global_size + branch_size > end:
-        raise TruncatedError("the XID of an XA_PREPARE event runs past its end", event_type=XA_PREPARE)
+        raise TruncatedError("the XID of an XA_PREPARE event exceeds the event", event_type=XA_PREPARE)
     branch = layout.XA_DATA + global_size
     number = int.from_bytes(data[layout.XA_FORMAT : layout.XA_GLOBAL_SIZE], "little")
     both = data[layout.XA_DATA : branch].hex(), data[branch : branch + branch_size].hex()
@@ -250,20 +252,20 @@ def parse_xa_prepare(data: bytes, end: int) -> tuple[bool, str]:
 
 
 def execute_load_query(data: bytes, end: int) -> bytes:
-    """An EXECUTE_LOAD_QUERY event as a QUERY event: it has more, about the file that the log holds."""
+    """Convert an EXECUTE_LOAD_QUERY event to a QUERY event by removing the fields about the loaded file."""
     if end < layout.LOAD_STATUS:
         raise TruncatedError("EXECUTE_LOAD_QUERY event is too short", event_type=EXECUTE_LOAD_QUERY)
     return data[: layout.QUERY_STATUS] + data[layout.LOAD_STATUS : end]
 
 
 def status_of(data: bytes) -> bytes:
-    """The status variables of a QUERY event."""
+    """Return the status variables of a QUERY event."""
     size = int.from_bytes(data[layout.QUERY_STATUS_SIZE : layout.QUERY_STATUS], "little")
     return data[layout.QUERY_STATUS : layout.QUERY_STATUS + size]
 
 
 def text_start(data: bytes) -> int:
-    """Index of the statement of a QUERY event, behind the name of its schema and a zero."""
+    """Return the index of a QUERY event's statement."""
     size = int.from_bytes(data[layout.QUERY_STATUS_SIZE : layout.QUERY_STATUS], "little")
     return layout.QUERY_STATUS + size + data[layout.QUERY_SCHEMA_SIZE] + 1
 
@@ -276,13 +278,13 @@ def parse_gtid_list(data: bytes, end: int) -> MariadbGtidSet:
     return MariadbGtidSet.decode(data[layout.GTID_LIST_COUNT : end])
 
 
-_START_ALTER, _ROLLBACK_ALTER = 0x02, 0x08  # of the flags behind those of MARIADB_GTID
+_START_ALTER, _ROLLBACK_ALTER = 0x02, 0x08  # extra flags of MARIADB_GTID
 
 
 def is_undecided_alter(data: bytes, end: int) -> bool:
-    """Whether a GTID event of MariaDB announces the beginning or the failure of an ALTER, not its effect.
+    """Return whether a MariaDB GTID event announces the start or failure of an ALTER rather than its effect.
 
-    With binlog_alter_two_phase (10.8 and later) the statement is logged before it is executed and again when it is done.
+    With binlog_alter_two_phase (10.8 and later) the statement is logged before execution and again when it is done.
     """
     flags = data[layout.MARIADB_GTID_FLAGS]
     at = layout.MARIADB_GTID_REST + (8 if flags & FL_GROUP_COMMIT_ID else 0)
@@ -293,7 +295,7 @@ def is_undecided_alter(data: bytes, end: int) -> bool:
 
 
 def iter_payload(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> Iterator[bytes]:
-    """The events inside a TRANSACTION_PAYLOAD, one by one, each of ``limit`` bytes at most; the payload is inflated in pieces."""
+    """Yield the events in a TRANSACTION_PAYLOAD, each of at most ``limit`` bytes. The payload is decompressed in chunks."""
     at, size, compression, inflated = layout.HEADER, -1, 0, -1
     while True:
         field, at = packed(data, at, end)
@@ -301,7 +303,7 @@ def iter_payload(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> Iter
             break
         length, at = packed(data, at, end)
         if at + length > end:
-            raise TruncatedError("a field of TRANSACTION_PAYLOAD runs past its end", event_type=TRANSACTION_PAYLOAD)
+            raise TruncatedError("a field of TRANSACTION_PAYLOAD exceeds the event", event_type=TRANSACTION_PAYLOAD)
         value = packed(data, at, at + length)[0] if field in (1, 2, 3) else 0
         if field == 1:
             size = value
@@ -311,7 +313,7 @@ def iter_payload(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> Iter
             inflated = value
         at += length
     if size < 0 or at + size > end:
-        raise TruncatedError("TRANSACTION_PAYLOAD is shorter than it says", event_type=TRANSACTION_PAYLOAD)
+        raise TruncatedError("TRANSACTION_PAYLOAD is shorter than its size field", event_type=TRANSACTION_PAYLOAD)
     if compression == 255:
         chunks: Iterator[bytes] = iter((data[at : at + size],))
     elif compression == 0:
@@ -326,19 +328,19 @@ def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
     try:
         for chunk in zstd.inflate(data, _CHUNK):
             total += len(chunk)
-            if inflated >= 0 and total > inflated:  # a few bytes can inflate to anything
+            if inflated >= 0 and total > inflated:  # a few bytes can expand to any size
                 break
             yield chunk
     except ValueError as error:
-        raise DecodeError("TRANSACTION_PAYLOAD cannot be inflated", event_type=TRANSACTION_PAYLOAD) from error
+        raise DecodeError("cannot decompress TRANSACTION_PAYLOAD", event_type=TRANSACTION_PAYLOAD) from error
     if inflated >= 0 and total != inflated:
-        more = "more than " if total > inflated else f"{total} bytes, not "
-        raise DecodeError(f"TRANSACTION_PAYLOAD inflates to {more}{inflated}", event_type=TRANSACTION_PAYLOAD)
+        more = "more than " if total > inflated else f"{total} bytes instead of "
+        raise DecodeError(f"TRANSACTION_PAYLOAD decompresses to {more}{inflated}", event_type=TRANSACTION_PAYLOAD)
 
 
 def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
-    """The events in the chunks; one that is larger than a chunk is put together in memory of its own size."""
-    begun, need = None, layout.HEADER  # an event that is not whole, and the length at which it is, or its header
+    """Split the chunks into events. An event larger than a chunk is assembled in a separate buffer."""
+    begun, need = None, layout.HEADER  # an incomplete event, and its length, or the header's until the length is known
     for chunk in chunks:
         at, have = 0, len(chunk)
         while at < have:
@@ -359,7 +361,7 @@ def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
                 yield begun.getvalue()
                 begun = None
     if begun is not None and begun.tell():
-        raise TruncatedError("the last event of a TRANSACTION_PAYLOAD is cut", event_type=TRANSACTION_PAYLOAD)
+        raise TruncatedError("the last event of a TRANSACTION_PAYLOAD is cut off", event_type=TRANSACTION_PAYLOAD)
 
 
 def _length(head: bytes, limit: int) -> int:
@@ -373,15 +375,14 @@ def _length(head: bytes, limit: int) -> int:
 
 def _too_large(size: int, kind: int, limit: int) -> UnsupportedError:
     return UnsupportedError(
-        f"an event of {size} bytes in a compressed one ({event_name(kind)}), which may hold {limit}",
+        f"a compressed event ({event_name(kind)}) contains an event of {size} bytes; the limit is {limit}",
         event_type=kind,
-        remedy=f"If the server has rows or statements of that size, set store_bytes to {size} or more; see docs/limits.md.",
+        remedy=f"If the server has rows or statements of that size, set store_bytes to at least {size}; see docs/limits.md.",
     )
 
 
 def _inflate_mariadb(data: bytes, at: int, end: int, kind: int, limit: int) -> bytes:
-    """The event as it is up to ``at``, then what MariaDB's compressed form there holds: a byte with algorithm and length of the
-    length, the length, zlib data."""
+    """Decompress MariaDB's format from ``at`` on: a byte with the algorithm and the size of the length, the length, zlib data."""
     if at >= end:
         raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
     head = data[at]
@@ -393,7 +394,7 @@ def _inflate_mariadb(data: bytes, at: int, end: int, kind: int, limit: int) -> b
         raise TruncatedError(f"{event_name(kind)} is too short", event_type=kind)
     size = int.from_bytes(data[at + 1 : start], "big")
     if size > MAX_EVENT_BYTES:
-        raise DecodeError(f"{event_name(kind)} says it inflates to {size} bytes", event_type=kind)
+        raise DecodeError(f"{event_name(kind)} claims to decompress to {size} bytes", event_type=kind)
     if size > limit:
         raise _too_large(size, kind, limit)
     inflater = zlib.decompressobj()
@@ -403,14 +404,14 @@ def _inflate_mariadb(data: bytes, at: int, end: int, kind: int, limit: int) -> b
         else:
             plain = _inflate_in_pieces(inflater, data, at, start, end, size)
     except zlib.error as error:
-        raise DecodeError(f"{event_name(kind)} cannot be inflated", event_type=kind) from error
+        raise DecodeError(f"cannot decompress {event_name(kind)}", event_type=kind) from error
     if len(plain) != at + size or not inflater.eof:
-        raise DecodeError(f"{event_name(kind)} does not inflate to {size} bytes", event_type=kind)
+        raise DecodeError(f"{event_name(kind)} does not decompress to {size} bytes", event_type=kind)
     return plain
 
 
 def _inflate_in_pieces(inflater: Any, data: bytes, at: int, start: int, end: int, size: int) -> bytes:
-    """In memory of its own size; zlib's own way takes twice as much."""
+    """Decompress in chunks: zlib's own buffering would use twice the memory."""
     out = BytesIO()
     out.write(data[:at])
     while start < end and out.tell() <= at + size:
@@ -423,14 +424,14 @@ def _inflate_in_pieces(inflater: Any, data: bytes, at: int, start: int, end: int
 
 
 def inflate_query(data: bytes, end: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
-    """A QUERY_COMPRESSED event as the QUERY event it stands for (without checksum)."""
+    """Convert a QUERY_COMPRESSED event to a QUERY event, without checksum."""
     if end < layout.QUERY_STATUS:
         raise TruncatedError("QUERY_COMPRESSED event is too short", event_type=QUERY_COMPRESSED)
     return _inflate_mariadb(data, text_start(data), end, QUERY_COMPRESSED, limit)
 
 
 def inflate_rows(data: bytes, end: int, kind: int, body: int, limit: int = MAX_INFLATED_BYTES) -> bytes:
-    """A compressed rows event as the plain one it stands for: only the row images are compressed."""
+    """Convert a compressed rows event to a plain one: only the row images are compressed."""
     count, at = packed(data, body, end)
     at += (count + 7) // 8 * (2 if (kind - WRITE_ROWS_COMPRESSED_V1) % 3 == 1 else 1)
     if at > end:
@@ -440,14 +441,14 @@ def inflate_rows(data: bytes, end: int, kind: int, body: int, limit: int = MAX_I
 
 # -- status variables of QUERY ---------------------------------------------------------------------------------------
 
-# Their numbers, by the servers' names; the last three are MariaDB's own.
+# Numbers, with the servers' names. The last three exist only in MariaDB.
 Q_FLAGS2, Q_SQL_MODE, Q_CATALOG, Q_AUTO_INCREMENT, Q_CHARSET, Q_TIME_ZONE, Q_CATALOG_NZ = range(7)
 Q_LC_TIME_NAMES, Q_CHARSET_DATABASE, Q_TABLE_MAP_FOR_UPDATE, Q_MASTER_DATA_WRITTEN, Q_INVOKER = range(7, 12)
 Q_UPDATED_DB_NAMES, Q_MICROSECONDS = 12, 13
 Q_EXPLICIT_DEFAULTS, Q_DDL_LOGGED_WITH_XID, Q_DEFAULT_COLLATION, Q_REQUIRE_PRIMARY_KEY, Q_TABLE_ENCRYPTION = range(16, 21)
-Q_HRNOW, Q_XID, Q_CHARACTER_SET_COLLATIONS = 128, 129, 131  # of the last one a count, then the numbers of two collations each
+Q_HRNOW, Q_XID, Q_CHARACTER_SET_COLLATIONS = 128, 129, 131  # the last has a count, then pairs of collation numbers
 
-#: Length of each status variable that has a fixed one; those that start with their length are in _COUNTED.
+#: Lengths of fixed-size status variables. Variables that start with a length are in _COUNTED.
 _FIXED = {
     Q_FLAGS2: 4,
     Q_SQL_MODE: 8,
@@ -462,7 +463,7 @@ _FIXED = {
     Q_XID: 8,
 }
 _COUNTED = {Q_CATALOG, Q_TIME_ZONE, Q_CATALOG_NZ}
-#: Of those that only statements with a DDL have.
+#: Lengths of variables that only DDL statements have.
 _FIXED_OF_DDL = {
     Q_EXPLICIT_DEFAULTS: 1,
     Q_DDL_LOGGED_WITH_XID: 8,
@@ -474,7 +475,7 @@ _FIXED_OF_DDL = {
 
 @lru_cache(maxsize=256)
 def query_context(status: bytes) -> tuple[str, int]:
-    """The Python codec of a statement's text (UTF-8 where the variables do not say) and its sql_mode."""
+    """Return the Python codec of a statement's text (UTF-8 by default) and the sql_mode."""
     codec, sql_mode, at = "utf-8", 0, 0
     while at < len(status):
         code = status[at]
@@ -500,13 +501,13 @@ def _codec(collation: int) -> str:
         return "utf-8"
 
 
-#: MariaDB has explicit_defaults_for_timestamp among the flags that every QUERY event carries.
+#: MariaDB stores explicit_defaults_for_timestamp in the flags of every QUERY event.
 _EXPLICIT_DEFAULTS = 1 << 24
 
 
 @attrs.frozen
 class DdlContext:
-    """What decides, beside its text, what a CREATE or ALTER makes; None where the event does not tell."""
+    """Session settings that affect the result of a CREATE or ALTER; None if the event lacks them."""
 
     server_charset: str | None = None
     explicit_defaults: bool | None = None
@@ -514,7 +515,7 @@ class DdlContext:
 
 
 def ddl_context(status: bytes, *, mariadb: bool) -> DdlContext:
-    """Read the status variables of a QUERY event with a DDL statement."""
+    """Parse the status variables of a QUERY event with a DDL statement."""
     charset: str | None = None
     connection: str | None = None
     explicit: bool | None = None
@@ -536,14 +537,14 @@ def ddl_context(status: bytes, *, mariadb: bool) -> DdlContext:
 
 
 def _variable_length(code: int, value: bytes) -> int | None:
-    """Length of a status variable's value; None for an unknown one, with which reading ends."""
+    """Return the length of a status variable's value; None for an unknown variable, where parsing must stop."""
     if code in _FIXED:
         return _FIXED[code]
     if code in _COUNTED and value:
         return 1 + value[0] + (1 if code == Q_CATALOG else 0)
     if code == Q_INVOKER and value and len(value) > 1 + value[0]:  # user and host of the invoker
         return 2 + value[0] + value[1 + value[0]]
-    if code == Q_UPDATED_DB_NAMES and value:  # names of databases, each with a NUL; 254 stands for too many
+    if code == Q_UPDATED_DB_NAMES and value:  # NUL-terminated database names; 254 means too many to list
         names = value[1:].split(b"\0")[: value[0]] if value[0] < 254 else []
         return 1 + sum(len(name) + 1 for name in names)
     if code == Q_CHARACTER_SET_COLLATIONS and value:

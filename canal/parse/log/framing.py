@@ -1,8 +1,8 @@
-"""Raw binlog events cut out of a stream of MySQL packets or out of a binlog file's bytes.
+"""Splits a stream of MySQL packets, or the bytes of a binlog file, into raw binlog events.
 
-Never touches a socket or a file and never looks inside an event. Both framers own a buffer that the caller fills in
-place (``room`` then ``advance``), or take the bytes of any chunk (``feed``); how the input is split changes nothing in
-what comes out. Packets: https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html
+Never accesses a socket or file, and never parses an event. Both framers have a buffer that the caller fills in place
+(``room``, then ``advance``), or accept chunks of any size (``feed``). The result does not depend on how the input is split.
+Packets: https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from canal.binlog import event_types as kinds
 from canal.errors import CanalError, DecodeError, ServerError, StateError, UnsupportedError
 from canal.rows import wire
 
-#: What a framer's buffer holds when no event needs more.
+#: Normal buffer size; a larger event grows the buffer.
 BUFFER_BYTES = 1 << 20
 #: A packet of this length continues in the next one.
 MAX_PACKET = 0xFFFFFF
-_MAX_PACKET = MAX_PACKET  # a C integer when compiled, which Python code cannot see
-#: More than any server's error message.
+_MAX_PACKET = MAX_PACKET  # a C integer when compiled, not visible to Python code
+#: Longer than any server's error message.
 _LONGEST_ERROR = 1 << 14
-_DAMAGED = "Something between the server and this process loses, repeats or changes bytes."
-#: The largest event that a server can write, with room for headers: max_allowed_packet ends at 1 GiB.
+_DAMAGED = "A proxy or the network between the server and this process loses, repeats or changes bytes."
+#: The largest event that a server can write (max_allowed_packet is at most 1 GiB), plus room for headers.
 MAX_EVENT_BYTES = (1 << 30) + (1 << 20)
 
 
 class Events:
-    """Whole events one behind the other in a framer's buffer: a sequence of bytes, each of which is made when it is asked for.
+    """Consecutive whole events in a framer's buffer: a sequence that creates the bytes of each event on access.
 
-    It is good until the framer makes room for more; whoever asks later gets a StateError.
+    Valid until the framer's next ``room()``; a later access raises StateError.
 
     Attributes:
-        buffer: where they are.
-        start: index of the first one in it.
-        count: how many there are.
-        gap: bytes before each of them: what a packet has before its event, 0 in a file.
+        buffer: the framer's buffer.
+        start: index of the first event.
+        count: number of events.
+        gap: bytes before each event: a packet's header and status, 0 in a file.
     """
 
     __slots__ = ("buffer", "start", "count", "gap", "_framer", "_reads", "_last")
 
-    def __init__(self) -> None:  # a framer fills it
+    def __init__(self) -> None:  # the framer sets the attributes
         self._framer: Framer = None  # type: ignore[assignment]
         self.buffer = bytearray()
         self.start = self.count = self.gap = self._reads = self._last = 0
 
     def size_at(self, at: int) -> int:
-        """Bytes of the event at an index: in a packet they are those of the packet, whatever the event says."""
+        """Return the size of the event at an index. In a packet, the packet's length counts, not the event's."""
         p = self.buffer
         return wire.u24(p, at - layout.PACKET_EVENT) - 1 if self.gap else wire.u32(p, at + layout.SIZE)
 
     def check(self) -> None:
         if self._reads != self._framer.reads:
-            raise StateError("these events were overwritten by those of a later read: take list(events) of what is to be kept")
+            raise StateError("these events were overwritten by a later read: copy events to keep with list(events)")
 
     def copies(self) -> list[bytes]:
-        """All of them, as bytes that stay."""
+        """Return all events as separate bytes objects."""
         return list(self)
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class Events:
             at += size + self.gap
 
     def __getitem__(self, number: Any) -> Any:
-        """The bytes of one event, or a list of those that a slice names."""
+        """Return the bytes of one event, or a list for a slice."""
         if isinstance(number, slice):
             return list(self)[number]
         self.check()
@@ -93,9 +93,9 @@ Sequence.register(Events)
 
 
 class Framer:
-    """The buffer of both framers: bytes come in at its end, whole events go out at its start.
+    """Base class with the buffer: bytes are added at its end, and whole events leave at its start.
 
-    ``reads`` counts the calls of ``room``, behind which events that were given out may be overwritten.
+    ``reads`` counts the calls of ``room``, each of which invalidates earlier events.
     """
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -110,35 +110,35 @@ class Framer:
 
     @property
     def pending(self) -> int:
-        """Bytes taken that are not yet given out as events."""
+        """Bytes received that are not yet part of a whole event."""
         return self._end - self._start
 
     def room(self) -> memoryview:
-        """A writable view of the free part of the buffer; fill its start, then call ``advance``.
+        """Return a writable view of the free part of the buffer; fill its start, then call ``advance``.
 
-        It is empty only behind a fault or the end of the stream. The view must not be used after ``advance``.
+        It is empty only after an error or the end of the stream. Do not use the view after ``advance``.
         """
         self.reads += 1
         self._make_room()
         return memoryview(self._buffer)[self._end :]
 
     def advance(self, count: int) -> Sequence[bytes]:
-        """Take the first ``count`` bytes of ``room()`` as input; returns the events that are now whole, good until ``room()``.
+        """Process the first ``count`` bytes of ``room()``; return the events that are now whole, valid until ``room()``.
 
-        A fault in the input, or the server's error packet, ends the stream: it is kept in ``error`` for the caller to
-        raise once the events before it are dealt with.
+        An error in the input, or the server's error packet, ends the stream. It is stored in ``error``; the caller raises it
+        after processing the events before it.
         """
         raise NotImplementedError
 
     def feed(self, chunk: bytes | bytearray | memoryview) -> list[bytes]:
-        """Take a chunk of any size; returns the events that are now whole."""
+        """Process a chunk of any size; return the events that are now whole."""
         events: list[bytes] = []
         view = memoryview(chunk)
         at = 0
         while at < len(view):
             room = self.room()
             count = min(len(room), len(view) - at)
-            if count == 0:  # full of what comes behind a fault or the end, which is not looked at
+            if count == 0:  # the buffer is full of data after an error or the end, which is ignored
                 break
             room[:count] = view[at : at + count]
             at += count
@@ -146,7 +146,7 @@ class Framer:
         return events
 
     def _events(self, start: int, last: int, count: int, gap: int) -> Any:
-        """A sequence of ``count`` events of the buffer, those at ``start`` and ``last`` the first and the last of them."""
+        """Return a sequence of ``count`` events in the buffer; ``start`` and ``last`` are the indexes of the first and last."""
         made = Events.__new__(Events)
         made._framer = self
         made.buffer = self._buffer
@@ -159,14 +159,14 @@ class Framer:
 
     def _take(self, count: int) -> None:
         if count < 0 or count > len(self._buffer) - self._end:
-            raise ValueError(f"{count} bytes cannot have been put into a room of {len(self._buffer) - self._end}")
+            raise ValueError(f"{count} bytes exceed the room of {len(self._buffer) - self._end}")
         self._end += count
 
     def _make_room(self) -> None:
-        """Move the rest to the front, or take a larger or again a normal buffer, when that is worth its cost."""
+        """Move the rest to the front, or change the buffer's size, if that is worth the cost."""
         pending = self._end - self._start
         size = len(self._buffer)
-        need = max(min(self._need, 2 * size), self._normal)  # a length is not believed before half of it has come
+        need = max(min(self._need, 2 * size), self._normal)  # trust a length only after half of the bytes have arrived
         is_full = size - pending < size >> 2
         if (need > size and is_full) or (size > self._normal and need == self._normal and pending < self._normal):
             fresh = bytearray(need)
@@ -183,10 +183,10 @@ class Framer:
 
 
 class PacketFramer(Framer):
-    """Frames the packets that follow a dump command: event packets, one ERR packet or one EOF packet.
+    """Splits the packets that follow a dump command: event packets, and an ERR or EOF packet at the end.
 
-    ``ended`` becomes true at an EOF packet, and ``error`` is set by an ERR packet (a plain ServerError; the caller
-    knows what its number means for it) or by packets out of order. What comes later is not looked at.
+    ``ended`` is set by an EOF packet. ``error`` is set by an ERR packet (a plain ServerError, which the caller interprets)
+    or by packets out of order. Later input is ignored.
     """
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES, max_event_bytes: int = MAX_EVENT_BYTES, sequence: int = 1) -> None:
@@ -199,13 +199,13 @@ class PacketFramer(Framer):
 
     @property
     def pending(self) -> int:
-        """Bytes taken that are not yet given out as events."""
+        """Bytes received that are not yet part of a whole event."""
         return self._joined + self._end - self._start
 
     def advance(self, count: int) -> Sequence[bytes]:
         self._take(count)
         self._need = 0
-        events: list[bytes] | None = None  # as soon as one has come in several packets
+        events: list[bytes] | None = None  # used once an event spans several packets
         p = self._buffer
         at = self._start
         end = self._end
@@ -251,10 +251,10 @@ class PacketFramer(Framer):
         return events
 
     def _continue(self, payload: bytes, length: int, events: list[bytes]) -> None:
-        """Join an event of several packets; the last one is shorter than 2^24 - 1, or empty."""
+        """Join an event of several packets; the last packet is shorter than 2^24 - 1, or empty."""
         if not self._joined and payload[0] != 0:
             self.error = DecodeError(
-                f"a packet of {length} bytes begins with {payload[0]:#04x}, not with an event", remedy=_DAMAGED
+                f"a packet of {length} bytes begins with {payload[0]:#04x} instead of an event", remedy=_DAMAGED
             )
             return
         if not self._joined:
@@ -267,9 +267,9 @@ class PacketFramer(Framer):
             self._joined = 0
 
     def _check_length(self, length: int, status: int, event_length: int) -> None:
-        """Believe the length of a packet that is not whole yet only if its event says the same.
+        """Set ``error`` if the length of an incomplete packet differs from its event's.
 
-        Else a damaged length would let us wait for megabytes, which an idle server takes hours to send.
+        With a damaged length we would wait for megabytes, which an idle server takes hours to send.
         """
         if status != 0:
             if length > _LONGEST_ERROR:
@@ -278,35 +278,34 @@ class PacketFramer(Framer):
             self._wrong_length(length)
 
     def _wrong_length(self, length: int) -> None:
-        self.error = DecodeError(f"a packet of {length} bytes does not fit what it carries", remedy=_DAMAGED)
+        self.error = DecodeError(f"a packet of {length} bytes does not match the length of its event", remedy=_DAMAGED)
 
     def _not_event(self, payload: bytes) -> None:
         if not payload:
-            self.error = DecodeError("the server sent an empty packet inside its dump", remedy=_DAMAGED)
+            self.error = DecodeError("the server sent an empty packet in the dump", remedy=_DAMAGED)
         elif payload[0] == 0xFF and not any(byte < 32 and byte not in b"\t\n\r" for byte in payload[3:]):
             self.error = parse_error_packet(payload)
         elif payload[0] == 0xFE and len(payload) < 9:
             self.ended = True
         else:
-            self.error = DecodeError(
-                f"the server sent a packet that begins with {payload[0]:#04x} inside its dump", remedy=_DAMAGED
-            )
+            self.error = DecodeError(f"the server sent a packet that begins with {payload[0]:#04x} in the dump", remedy=_DAMAGED)
 
     def _out_of_order(self, found: int, is_error: bool) -> None:
-        # A MariaDB that shuts down numbers its error packet 0.
+        # A MariaDB server that shuts down sends its error packet with number 0.
         if not is_error:
-            self.error = DecodeError(f"packet number {found} came where {self._sequence} was due", remedy=_DAMAGED)
+            self.error = DecodeError(f"received packet number {found} instead of {self._sequence}", remedy=_DAMAGED)
 
     def _too_large(self) -> None:
         self.error = DecodeError(
-            f"an event is larger than {self._max_event} bytes", remedy="The stream is damaged: no server writes such an event."
+            f"an event is larger than {self._max_event} bytes",
+            remedy="The stream is damaged: no server writes events that large.",
         )
 
 
 class FileFramer(Framer):
-    """Frames the bytes of a binlog file that follow its four magic bytes.
+    """Splits the bytes of a binlog file after the four magic bytes.
 
-    ``offset`` is where the next event starts; ``has_format`` whether the last events have a FORMAT_DESCRIPTION among them.
+    ``offset``: start of the next event. ``has_format``: whether the last events include a FORMAT_DESCRIPTION.
     """
 
     def __init__(
@@ -352,19 +351,19 @@ class FileFramer(Framer):
 
     def _bad_length(self, length: int, offset: int) -> None:
         self.error = DecodeError(
-            f"an event at offset {offset} says that it has {length} bytes", remedy="The file is damaged or is no binlog."
+            f"an event at offset {offset} has the length {length}", remedy="The file is damaged or is not a binlog."
         )
 
     def _relay_log(self) -> None:
-        """RELAY_LOG_F, which old replicas set in ROTATE only, or the artificial ROTATE of the source's dump."""
+        """Set ``error``: RELAY_LOG_F (in old replicas only in ROTATE) or a source's artificial ROTATE marks a relay log."""
         self.error = UnsupportedError(
-            "this is the relay log of a replica, with the journal names and offsets of its source",
-            remedy="Read the source's own binlog, or the one that the replica writes with log_replica_updates.",
+            "this is a replica's relay log, with journal names and offsets of its source",
+            remedy="Read the source's binlog, or the replica's binlog written with log_replica_updates.",
         )
 
 
 def parse_error_packet(payload: bytes) -> ServerError:
-    """The ServerError that an ERR packet (first byte 0xff) tells of."""
+    """Return the ServerError for an ERR packet (first byte 0xff)."""
     errno = payload[1] | payload[2] << 8 if len(payload) >= 3 else 0
     text, sqlstate = payload[3:], ""
     if text[:1] == b"#" and len(text) >= 6:

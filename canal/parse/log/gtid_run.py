@@ -1,4 +1,4 @@
-"""Which GTIDs are done, followed from transaction to transaction without making a set for each.
+"""Tracks the GTIDs that are done, without creating a set for each transaction.
 
 Never looks at an event.
 """
@@ -11,22 +11,22 @@ from canal.model.transaction import Transaction
 
 
 class GtidRun:
-    """A set of GTIDs, the run of one source's numbers behind it, and the group that is under way.
+    """A set of GTIDs, a run of consecutive numbers of one source after it, and the open group.
 
-    A group is what one GTID names, or one transaction or statement without any. It is done when it ends, and not before.
+    A group is a GTID's transaction, or a transaction or statement without a GTID. It is done when it ends.
 
     Attributes:
-        base: what is done but for the run; None where it is not known.
-        offset: where that group begins in its journal.
-        source, number: its GTID: a UUID or MariaDB's (domain, server id); None where it has none.
-        last_committed, sequence_number: MySQL's clock of the journal, see ``Transaction``; 0 where it is not told.
+        base: the GTIDs that are done without the run; None if unknown.
+        offset: start of the open group in the journal.
+        source, number: its GTID: a UUID or MariaDB's (domain, server id); None without a GTID.
+        last_committed, sequence_number: MySQL's logical clock, see ``Transaction``; 0 if unknown.
     """
 
     def __init__(self) -> None:
         self.reset(None)
 
     def reset(self, executed: Any) -> None:
-        """Begin with a set, or with None, in no group."""
+        """Start over with a set, or with None, outside any group."""
         self.drop()
         self.adopt(executed)
         self.offset = 0
@@ -36,13 +36,13 @@ class GtidRun:
         self._first = 0
 
     def adopt(self, executed: Any) -> None:
-        """Go on with another set; no group may be open."""
+        """Continue with another set. No group may be open."""
         self.base = executed
         self._source = None
         self._last = 0
 
     def begin(self, offset: int, source: Any, number: int) -> bool:
-        """A group begins. Gives whether it is the first of a run, where sets are known at all."""
+        """Begin a group. Return whether it starts a new run; always False if sets are unknown."""
         self.offset = offset
         self.source = source
         self.number = number
@@ -61,17 +61,17 @@ class GtidRun:
         return True
 
     def end(self) -> None:
-        """The group is done."""
+        """End the group: it is done."""
         if self.source is not None:
             self._last = self.number
         self.drop()
 
     def drop(self) -> None:
-        """The group never was."""
+        """Drop the group: it is not done."""
         self.source = None
 
     def executed(self) -> Any:
-        """What is done."""
+        """Return the GTIDs that are done."""
         source = self._source
         if source is None or not self._last:
             return self.base
@@ -80,7 +80,7 @@ class GtidRun:
         return self.base.add(source, self._first, self._last)
 
     def behind(self) -> Any:
-        """What is done when the open group is."""
+        """Return the GTIDs that are done after the open group."""
         base = self.executed()
         source = self.source
         if base is None or source is None:
@@ -88,12 +88,12 @@ class GtidRun:
         return base.add(*source, self.number) if type(source) is tuple else base.add(source, self.number)
 
     def last(self) -> tuple[int, int, int] | None:
-        """The GTID of MariaDB that the run has come to."""
+        """Return the last MariaDB GTID of the run."""
         source = self._source
         return (*source, self._last) if self._last and type(source) is tuple else None
 
     def stamp(self, txn: Transaction) -> None:
-        """Write into a transaction what its positions are made of."""
+        """Copy the fields for positions into a transaction."""
         txn.gtid_source = self.source
         txn.gtid_number = self.number
         txn.gtid_first = self._first

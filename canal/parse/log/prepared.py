@@ -1,8 +1,8 @@
-"""Read transactions of a source's log by the side of the stream.
+"""Reads transactions of the log over a side connection.
 
-Never decides about rows: that is the decoder's business. The rows of a prepared XA transaction are read again after a
-restart, if they were too many to be held, and if the start lies between XA PREPARE and XA COMMIT. A transaction that is
-delivered in pieces is looked through first, because it may take back some of its rows.
+Never decides about rows; the decoder does. The rows of a prepared XA transaction are read again after a restart, if they
+were too many to hold, or if the start is between XA PREPARE and XA COMMIT. A transaction that is delivered in pieces is
+scanned first, because it may roll back some of its rows.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ _FILTERED = TableMap(TableSchema("", "", ()), (), None, False)
 
 
 def read_again(connection: Any, wanted: PreparedXa, committed: Position) -> Iterator[bytes]:
-    """The events of the wanted transaction and those behind it, from a FORMAT_DESCRIPTION on.
+    """Yield the events of a prepared transaction and later events, starting with a FORMAT_DESCRIPTION.
 
     Args:
-        connection: to the source; it gives ``journal_names()`` and ``replay(journal, offset)``.
-        wanted: its ``journal`` is empty when its position is not known; then the log is searched, the newest part first.
-        committed: where the XA COMMIT begins: the rows lie before it.
+        connection: the source; provides ``journal_names()`` and ``replay(journal, offset)``.
+        wanted: with an empty ``journal`` the position is unknown, and the log is searched from the end.
+        committed: the start of XA COMMIT: the rows are before it.
 
     Raises:
-        PositionLostError: the log does not hold it, or not any more.
+        PositionLostError: the log does not contain it, or no longer.
     """
     if connection is None or not connection.can_replay:
         raise _lost(wanted, committed, "this source cannot be read again")
     position: PreparedXa | None = wanted if wanted.journal else _find(connection, wanted.xid, committed)
     if position is None:
-        raise _lost(wanted, committed, f"the log has it nowhere from {connection.journal_names()[0]} on")
+        raise _lost(wanted, committed, f"the log does not contain it from {connection.journal_names()[0]} on")
     try:
         yield from connection.replay(position.journal, position.offset)
     except PositionLostError as error:
-        raise _lost(wanted, committed, f"its rows lay at {position.journal}:{position.offset}") from error
+        raise _lost(wanted, committed, f"its rows were at {position.journal}:{position.offset}") from error
 
 
 def _lost(wanted: PreparedXa, committed: Position, why: str) -> PositionLostError:
     return PositionLostError(
         f"XA transaction {wanted.xid} was prepared before this reader's start and is committed at {committed}, but {why}",
         position=committed,
-        remedy="Copy the tables that it changed anew: its rows are gone.",
+        remedy="Copy the tables that it changed again: its rows are gone.",
     )
 
 
 def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
-    """The last position before ``committed`` at which the transaction was prepared."""
+    """Return the last position before ``committed`` at which the transaction was prepared."""
     names = connection.journal_names()
     if committed.journal in names:
         names = names[: names.index(committed.journal) + 1]
@@ -73,9 +73,9 @@ def _find(connection: Any, xid: str, committed: Position) -> PreparedXa | None:
 
 
 def look_ahead(connection: Any, journal: str, offset: int, inflated_bytes: int) -> list[tuple[int, int]] | None:
-    """Return which entries the transaction that begins there takes back later; see ``canal.parse.log.assembly.LookAhead``.
+    """Return the entries that the transaction rolls back later; see ``canal.parse.log.assembly.LookAhead``.
 
-    A transaction that is not whole in the log yet may take back all.
+    A transaction that is incomplete in the log may still roll back everything.
     """
     if connection is None or not connection.can_replay:
         return None

@@ -1,6 +1,6 @@
-"""Transaction boundaries of a journal, seen from event headers: where a start by time or at the end of a file belongs.
+"""Finds transaction boundaries in a journal from event headers, to start at a time or at the end of a file.
 
-Never decodes rows and never reads anything itself: raw events in, a position out.
+Never decodes rows and never reads anything: raw events in, a position out.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ log = logging.getLogger("canal.parse")
 
 _GTIDS = frozenset((GTID, ANONYMOUS_GTID, GTID_TAGGED, MARIADB_GTID))
 _PRELUDES = frozenset((INTVAR, RAND, USER_VAR))
-#: Events that may come before the first one of a dump.
+#: Events that may precede the first event of a dump's position.
 _OPENING = frozenset((ROTATE, FORMAT_DESCRIPTION, PREVIOUS_GTIDS, BINLOG_CHECKPOINT, MARIADB_GTID_LIST, START_ENCRYPTION))
 _ENDS = frozenset((XID, XA_PREPARE, TRANSACTION_PAYLOAD))
-#: Events of the head of a journal, which may say no position.
+#: Events at the head of a journal, which may have no position.
 _POSITIONLESS = frozenset((FORMAT_DESCRIPTION, PREVIOUS_GTIDS, MARIADB_GTID_LIST))
-#: Bytes that an event has at least, where more than its header is looked at.
+#: Minimum sizes of events that are parsed beyond the header.
 _LEAST = {
     QUERY: layout.QUERY_STATUS,
     ROTATE: layout.ROTATE_NAME,
@@ -71,11 +71,11 @@ _LEAST = {
 
 
 def transaction_start(connection: Any, position: Position) -> int:
-    """The offset at which the transaction begins that the position lies in; the position's own where it lies in none.
+    """Return the start of the transaction that contains the position, or the position's offset if none does.
 
     Args:
-        connection: to the source; it gives ``replay(journal, offset)`` and ``resolve("latest")``.
-        position: journal and offset that somebody wrote down.
+        connection: the source; provides ``replay(journal, offset)`` and ``resolve("latest")``.
+        position: a journal and offset that a user entered.
     """
     try:
         events = connection.replay(position.journal, position.offset)
@@ -83,7 +83,7 @@ def transaction_start(connection: Any, position: Position) -> int:
         if first[layout.TYPE] in _GTIDS if first is not None else _is_end(connection, position):
             return position.offset
     except SourceError as error:
-        # Hardly the beginning of an event; a server calls that a position that its log does not have.
+        # Probably no event begins there. A server reports that as a position beyond its log.
         is_gone = isinstance(error, PositionLostError) and error.reason is not LostReason.BEYOND
         if is_gone or isinstance(error, ConnectionLostError):
             raise
@@ -101,19 +101,19 @@ def transaction_start(connection: Any, position: Position) -> int:
 
 
 def _is_end(connection: Any, position: Position) -> bool:
-    """Whether a log ends there: MySQL 5.5 sends nothing for an offset at which no event begins."""
+    """Return whether a log ends at the position: MySQL 5.5 sends nothing for an offset at which no event begins."""
     end = connection.resolve("latest")
     return bool((end.journal, end.offset) == (position.journal, position.offset))
 
 
 def first_to_scan(names: Sequence[str], begin: Callable[[str], int | None], target: int, source: str, position: Position) -> int:
-    """Which log holds the first transaction at or after ``target`` (seconds), or is the one before it.
+    """Return the index of the log to scan for the first transaction at or after ``target`` (seconds).
 
-    It is the one before the first that begins then or later. Clocks go back, so each log before that is asked for its
-    begin; where none begins so late it is the last.
+    That is the log before the first log created at or after ``target``, or the last log. Clocks may go back, so every
+    earlier log is queried for its creation time.
 
     Raises:
-        PositionLostError: the oldest log begins then or later, and others were there before it.
+        PositionLostError: the oldest log was created at or after ``target``, and earlier logs were purged.
     """
     for number, name in enumerate(names):
         try:
@@ -121,12 +121,12 @@ def first_to_scan(names: Sequence[str], begin: Callable[[str], int | None], targ
         except PositionLostError as error:
             if error.reason is not LostReason.PURGED:
                 raise
-            continue  # since the logs were listed
+            continue  # purged after the logs were listed
         if time is None or time < target:
             continue
         if number == 0 and journal_key(name)[1] > 1:
             raise PositionLostError(
-                f"{source} has no log from before {_utc(position.timestamp)}: it has {names[0]}, begun {_utc(time * 1000)}, "
+                f"{source} has no log from before {_utc(position.timestamp)}: it has {names[0]}, created {_utc(time * 1000)}, "
                 f"to {names[-1]}",
                 position=position,
             )
@@ -139,11 +139,11 @@ def _utc(timestamp: int) -> str:
 
 
 class TransactionScan:
-    """Follows the events of journals from the start of one of them.
+    """Follows the events of journals from the start of a journal.
 
-    ``found`` is the start of the first transaction whose time is at or after ``target`` (seconds; None looks for none);
-    ``boundary`` is the end of the last whole transaction; ``journals`` counts the journals that were entered. Checksums
-    are not looked at: whoever reads by the side has done so (``side_reads``).
+    ``found`` is the start of the first transaction at or after ``target`` (seconds; None to search for none).
+    ``boundary`` is the end of the last whole transaction. ``journals`` counts the journals entered. Checksums are not
+    verified: the caller has done so (``side_reads``).
     """
 
     def __init__(self, target: int | None = None) -> None:
@@ -162,9 +162,9 @@ class TransactionScan:
         self._run: tuple[str, int, int] | None = None
 
     def feed(self, event: bytes, start: int | None = None) -> None:
-        """Take the next event of the stream; nothing more is looked at once ``found`` is set.
+        """Process the next event of the stream. Does nothing once ``found`` is set.
 
-        ``start`` is the event's offset where that is known; else it follows from the events' own offsets.
+        ``start`` is the event's offset, if known. Otherwise it is derived from the events' end offsets.
         """
         kind = event[layout.TYPE]
         if self.found is not None or kind in HEARTBEATS:
@@ -198,17 +198,17 @@ class TransactionScan:
 
     @property
     def offset(self) -> int:
-        """Behind the last event, in the present journal."""
+        """Offset after the last event, in the present journal."""
         return self._offset
 
     @property
     def whole(self) -> int:
-        """Behind the last whole transaction, in the present journal."""
+        """Offset after the last whole transaction, in the present journal."""
         return self._boundary
 
     @property
     def has_checksum(self) -> bool:
-        """Whether the events of the present journal end in a CRC32."""
+        """Whether events of the present journal end in a CRC32."""
         return bool(self._checksum)
 
     # -- journals ------------------------------------------------------------------------------------------------------
@@ -218,9 +218,9 @@ class TransactionScan:
 
     def _rotate(self, event: bytes) -> None:
         if event[layout.ROTATE_TOP] & 0xC0:
-            raise DecodeError("ROTATE to an offset that no file has", event_type=ROTATE, remedy=LOG_DAMAGED)
+            raise DecodeError("a ROTATE has an impossible offset", event_type=ROTATE, remedy=LOG_DAMAGED)
         end = len(event)
-        # The artificial ROTATE of a dump's start comes before the FORMAT_DESCRIPTION that tells of checksums.
+        # The artificial ROTATE at a dump's start precedes the FORMAT_DESCRIPTION that announces checksums.
         if self._checksum or (self._checksum is None and zlib.crc32(event) == CRC_RESIDUE):
             end -= layout.CHECKSUM
         name = event[layout.ROTATE_NAME : end].rstrip(b"\0").decode("utf-8", "surrogateescape")
@@ -235,7 +235,7 @@ class TransactionScan:
         self._open = self._inside = self._has_gtids = False
 
     def _advance(self, event: bytes, kind: int) -> None:
-        """Keep a 64-bit offset from 32-bit ones; MariaDB 11.4 writes none inside a transaction."""
+        """Extend 32-bit offsets to 64 bits. MariaDB 11.4 writes none inside a transaction."""
         log_pos = int.from_bytes(event[layout.END : layout.FLAGS], "little")
         if log_pos and not event[layout.FLAGS] & ARTIFICIAL_F:
             expected = self._offset + len(event)
@@ -268,7 +268,7 @@ class TransactionScan:
             self._finish()
 
     def _statement(self, event: bytes) -> bytes:
-        """The first bytes of the statement, enough to tell a boundary."""
+        """Return the first bytes of the statement, enough to recognise a boundary."""
         at = text_start(event)
         return event[at : min(at + 10, self._end(event))].upper()
 
@@ -285,7 +285,7 @@ class TransactionScan:
         if gtid is None or self._executed is None:
             return
         if isinstance(self._executed, MariadbGtidSet) != (len(gtid) == 3):
-            raise DecodeError("a GTID is not of the kind of server that the list before it is of", remedy="The log is damaged.")
+            raise DecodeError("a GTID has another flavor than the GTID list before it", remedy="The log is damaged.")
         if isinstance(self._executed, MariadbGtidSet):
             self._executed = self._executed.add(*gtid)
         elif self._run is not None and self._run[0] == gtid[0] and self._run[2] + 1 == gtid[1]:
@@ -308,7 +308,7 @@ class TransactionScan:
         return None
 
     def _executed_now(self) -> GtidSet | None:
-        """The set of GTIDs done; a run of consecutive ones is added only on demand, for each commit grows it."""
+        """Return the GTIDs done. Consecutive numbers are added only on demand, because adding copies the set."""
         if self._run is not None and isinstance(self._executed, MysqlGtidSet):
             self._executed, self._run = self._executed.add(*self._run), None
         return self._executed

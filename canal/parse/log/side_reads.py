@@ -1,6 +1,6 @@
-"""What holds for each event that is read by the side of the stream, as the decoder holds it against the events of the stream.
+"""Verifies events read over a side connection, as the decoder verifies the events of the stream.
 
-Never decodes what an event says of rows, and never reads anything itself.
+Never decodes rows, and never reads anything.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from canal.parse.log.events import CRC_RESIDUE, DAMAGED, Format, check_format, c
 
 
 class SideRead:
-    """Holds the events of a log, read from ``offset`` on, against what they say: length, end, CRC32, name of the log.
+    """Checks length, end offset, CRC32 and log name of events that are read from ``offset`` on.
 
     Raises:
-        DecodeError: they do not fit. ``position`` says where.
+        DecodeError: an event fails a check; ``position`` is set.
     """
 
     def __init__(self, journal: str, offset: int) -> None:
@@ -26,7 +26,7 @@ class SideRead:
         self._format: Format | None = None
 
     def check(self, event: bytes) -> bytes:
-        """The next event, which is right as far as it can be seen."""
+        """Verify and return the next event."""
         at = self._offset
         try:
             self._check(event, event[layout.TYPE] if len(event) >= layout.HEADER else 0)
@@ -38,7 +38,7 @@ class SideRead:
     def _check(self, event: bytes, kind: int) -> None:
         size = len(event)
         if size < layout.HEADER or int.from_bytes(event[layout.SIZE : layout.END], "little") != size:
-            raise TruncatedError(f"an event of {size} bytes is not of the length that it says", remedy=DAMAGED)
+            raise TruncatedError(f"an event of {size} bytes has another length in its header", remedy=DAMAGED)
         if kind == FORMAT_DESCRIPTION:
             self._format = parse_format(event)
             check_format(event, self._format)
@@ -55,25 +55,25 @@ class SideRead:
         if kind == ROTATE and (not end or event[layout.FLAGS] & ARTIFICIAL_F or self._format is None):
             self._enter(event)
         elif end == 0 or event[layout.FLAGS] & ARTIFICIAL_F:
-            self._offset += 0 if kind in HEADS else len(event)  # MariaDB 11.4 and later: no ends inside a transaction
+            self._offset += 0 if kind in HEADS else len(event)  # MariaDB 11.4 and later write no ends inside a transaction
         else:
             self._offset = (layout.FIRST if kind == FORMAT_DESCRIPTION else self._offset) + len(event)
             if self._offset & 0xFFFFFFFF != end:
                 raise DecodeError(
-                    f"{event_name(kind)} of {len(event)} bytes says that it ends at {end}, not at {self._offset}",
+                    f"{event_name(kind)} of {len(event)} bytes has the end offset {end} instead of {self._offset}",
                     event_type=kind,
                     remedy=DAMAGED,
                 )
 
     def _enter(self, event: bytes) -> None:
-        """The ROTATE that a server sends before a log; before the FORMAT_DESCRIPTION nothing tells whether it has a CRC32."""
+        """Process a ROTATE that a server sends before a log. Before the FORMAT_DESCRIPTION, it may or may not have a CRC32."""
         name = event[layout.ROTATE_NAME :]
         if self._format is None:
             first = self._journal.encode("utf-8", "surrogateescape")
             if self._offset <= 0xFFFFFFFF and (not name.startswith(first) or len(name) - len(first) not in (0, layout.CHECKSUM)):
-                raise DecodeError(f"the log that was sent is not {self._journal}", event_type=ROTATE, remedy=DAMAGED)
+                raise DecodeError(f"the server sent another log than {self._journal}", event_type=ROTATE, remedy=DAMAGED)
             if int.from_bytes(event[layout.ROTATE_OFFSET : layout.ROTATE_NAME], "little") > self._offset:
-                raise DecodeError("the log was sent from a later offset on", event_type=ROTATE, remedy=DAMAGED)
+                raise DecodeError("the server sent the log from a later offset", event_type=ROTATE, remedy=DAMAGED)
             return
         name = name[: -layout.CHECKSUM] if self._format.checksum else name
         self._journal = name.rstrip(b"\0").decode("utf-8", "surrogateescape")

@@ -1,6 +1,6 @@
-"""What a QUERY event does to the open transaction, where it is more than BEGIN or COMMIT.
+"""Applies QUERY events other than BEGIN and COMMIT to the open transaction.
 
-Never decodes a row. Statements are rare beside rows, so this is never compiled.
+Never decodes a row. Never compiled, because statements are rare compared with rows.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _ROWDATA = EntryType.ROWDATA
 
 
 class Statements:
-    """Carries out the texts of QUERY events.
+    """Applies the statements of QUERY events.
 
     Args:
-        classify, wants, changed: as ``BinlogDecoder`` accepts them.
-        xa: called with an XA statement, as ``XaTransactions.take``.
+        classify, wants, changed: see ``BinlogDecoder``.
+        xa: called with an XA statement, see ``XaTransactions.take``.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Statements:
         self._xa = xa
 
     def take(self, decoder: LogContext, data: bytes, end: int, start: int, schema_start: int, schema_end: int) -> None:
-        """A QUERY event; its default schema is between these indexes, and its text between that and ``end``."""
+        """Process a QUERY event. The default schema is between the two indexes; the text follows, up to ``end``."""
         assembly = decoder.assembly
         codec, sql_mode = query_context(data[layout.QUERY_STATUS : schema_start])
         schema = data[schema_start:schema_end].decode("utf-8", "surrogateescape")
         sql = lenient_text(data[schema_end + 1 : end], codec)
-        if sql.startswith("# Dum"):  # MariaDB's stand-in for an event that the replica could not take
+        if sql.startswith("# Dum"):  # MariaDB's placeholder for an event that the replica does not support
             return
         statement = self._classify(sql, schema, sql_mode=sql_mode, flavor=decoder.flavor)
         if statement.kind == "begin":
@@ -117,25 +117,25 @@ class Statements:
         if is_alone:
             decoder.finish_with(entry)
         elif txn.row_count < assembly.skip:
-            assembly.ordinal += 1  # rows behind it are done, so it is too
+            assembly.ordinal += 1  # later rows are done, so the statement is too
         else:
             assembly.add(entry)
 
 
 def explicit_defaults(decoder: LogContext, data: bytes) -> bool | None:
-    """explicit_defaults_for_timestamp of the session of a QUERY event; None where its server does not say."""
+    """Return explicit_defaults_for_timestamp of the session; None if the server does not log it."""
     status = status_of(data)
     found = ddl_context(status, mariadb=decoder.flavor == "mariadb").explicit_defaults
     release = Release.parse(decoder.server_version)
     if release.is_mariadb and not found and not release.has("logs_explicit_defaults"):
-        return None  # 0 may mean that the server does not say
+        return None  # 0 may mean that the server does not log it
     return False if found is None and not release.has("explicit_defaults") else found
 
 
 def rollback(decoder: LogContext, data: bytes, start: int, statement: Statement) -> None:
-    """Carry out ROLLBACK or ROLLBACK TO.
+    """Apply ROLLBACK or ROLLBACK TO.
 
-    Servers from 5.5 on log these only if something beside the rows of the transaction cannot be undone.
+    Servers from 5.5 on log these only if the transaction has changes that cannot be undone, besides its rows.
     """
     assembly, txn = decoder.assembly, decoder.assembly.txn
     is_partial = statement.verb == Verb.ROLLBACK_TO
@@ -144,17 +144,17 @@ def rollback(decoder: LogContext, data: bytes, start: int, statement: Statement)
         if count:
             if not decoder.release.has("savepoints_logged"):
                 raise UnsupportedError(
-                    f"ROLLBACK in {txn!r}: servers before 5.5 do not tell which of its rows it undoes",
+                    f"ROLLBACK in {txn!r}: servers before 5.5 do not log which rows it undoes",
                     event_type=QUERY,
                     remedy=f"Nothing was skipped. {GO_ON_AFTER}",
                 )
-            log.info("[%s] %r takes back %d of its rows", decoder.destination, txn, count)
+            log.info("[%s] %r rolls back %d of its rows", decoder.destination, txn, count)
     if not is_partial:
         decoder.finish(data, len(data), start)
 
 
 def _leave_out(decoder: LogContext, data: bytes, start: int, statement: Statement) -> None:
-    """The filter leaves a statement out; alone it makes a transaction that the filter has emptied."""
+    """Skip a filtered statement. Alone, it leaves an empty transaction."""
     if decoder.assembly.txn is not None:
         decoder.assembly.ordinal += 1
         return

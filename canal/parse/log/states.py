@@ -1,6 +1,6 @@
-"""The states of a decoder between two events, and the moves from one state to the next, as a table.
+"""The states of a decoder between two events, and the transitions as a table.
 
-Never looks at an event: ``Assembly`` makes each move, and refuses one that the table does not have.
+Never looks at an event: ``Assembly`` makes each move and refuses moves that are not in the table.
 """
 
 from __future__ import annotations
@@ -11,51 +11,51 @@ from typing import Final
 
 
 class TransactionState(enum.IntEnum):
-    """What is open. From ``OPEN`` on a transaction is."""
+    """The open transaction's state. From ``OPEN`` on there is a transaction."""
 
     BETWEEN = 0
-    """Nothing."""
+    """No transaction."""
 
     ANNOUNCED = 1
-    """A GTID has come, or an event that stands for one; its transaction has not begun."""
+    """A GTID or an equivalent event has come; the transaction has not begun."""
 
     UNDECIDED = 2
-    """The same, and the statement to come is an ALTER that has not happened, or has failed."""
+    """As ``ANNOUNCED``, but the next statement is an ALTER that has not happened or has failed."""
 
     OPEN = 3
-    """A transaction."""
+    """A transaction is open."""
 
     ALONE = 4
-    """Rows without BEGIN, which end with their statement."""
+    """Rows without BEGIN; the transaction ends with the statement."""
 
     XA = 5
-    """A transaction that may end in XA PREPARE: no piece of it is handed out before."""
+    """A transaction that may end in XA PREPARE: no piece is delivered before the decision."""
 
     RELEASED = 6
-    """Such a transaction that is too large to be held: its rows are read again when it is committed."""
+    """An XA transaction that is too large to hold: the rows are read again at the commit."""
 
 
 class Move(enum.IntEnum):
-    """What happens to a state."""
+    """A transition."""
 
     ANNOUNCE = 0
     UNDECIDE = 1
     BEGIN = 2
     BEGIN_ALONE = 3
-    """The transaction that has begun has no BEGIN."""
+    """The open transaction has no BEGIN."""
 
     ENTER_XA = 4
     RELEASE = 5
     READ_AGAIN = 6
-    """The rows of the transaction come from the log again, as those of any transaction."""
+    """The rows of the transaction are read again from the log."""
 
     END = 7
-    """The transaction or the statement has ended, or never was."""
+    """The transaction or statement has ended, or was dropped."""
 
 
 S, M = TransactionState, Move
 MOVES: Final[Mapping[TransactionState, Mapping[Move, TransactionState]]] = {
-    # canal's cursors name the start of the last END: a dump from there begins with it.
+    # A canal cursor is the start of the last END, so a dump from there begins with that event.
     S.BETWEEN: {M.ANNOUNCE: S.ANNOUNCED, M.END: S.BETWEEN},
     S.ANNOUNCED: {M.ANNOUNCE: S.ANNOUNCED, M.UNDECIDE: S.UNDECIDED, M.BEGIN: S.OPEN, M.END: S.BETWEEN},
     S.UNDECIDED: {M.ANNOUNCE: S.ANNOUNCED, M.BEGIN: S.OPEN, M.END: S.BETWEEN},
@@ -64,7 +64,7 @@ MOVES: Final[Mapping[TransactionState, Mapping[Move, TransactionState]]] = {
     S.XA: {M.ENTER_XA: S.XA, M.RELEASE: S.RELEASED, M.END: S.BETWEEN},
     S.RELEASED: {M.RELEASE: S.RELEASED, M.READ_AGAIN: S.OPEN, M.END: S.BETWEEN},
 }
-#: In ``NEXT``: there is no such move.
+#: In ``NEXT``: the move is not allowed.
 REFUSED: Final = 255
-#: ``MOVES`` for compiled code: the next state, by state * len(Move) + move.
+#: ``MOVES`` for compiled code: next state at index state * len(Move) + move.
 NEXT: Final = bytes(MOVES[state].get(move, REFUSED) for state in TransactionState for move in Move)

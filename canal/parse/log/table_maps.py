@@ -1,6 +1,6 @@
-"""The table maps that the stream has announced.
+"""The table maps in the stream.
 
-Never reads what is in one: ``resolve`` does, once for each that differs.
+Never parses a map: ``resolve`` does, once for each distinct map.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from canal.errors import TruncatedError
 from canal.model.table import TableMap
 from canal.rows import wire
 
-#: So many table maps are kept for the next time that they come, and so many bytes of them.
+#: Maximum number and total bytes of resolved table maps to keep.
 _MOST_MAPS = 4096
 _MAP_BYTES = 16 << 20
 
 
 class TableMaps:
-    """Finds the table of a rows event by its id, and the ``TableMap`` of a map that comes again by its bytes.
+    """Finds the table of a rows event by id, and the ``TableMap`` of a repeated map by its bytes.
 
     Args:
-        resolve: called with the body of a table map that was not seen before, and the release that wrote it; gives its
-            ``TableMap`` or raises.
+        resolve: called with the body of a new table map and the release that wrote it; returns its ``TableMap`` or raises.
     """
 
     def __init__(self, resolve: Callable[[bytes, Release], TableMap]) -> None:
@@ -35,7 +34,7 @@ class TableMaps:
         self.end_statement()
 
     def announce(self, p: bytes, end: int, writer: Release) -> None:
-        """Take a TABLE_MAP event."""
+        """Process a TABLE_MAP event."""
         if end < layout.MAP_LEAST:
             raise TruncatedError("TABLE_MAP event is too short", event_type=TABLE_MAP)
         if len(self._body) != end - layout.MAP_FLAGS or not wire.same(p, layout.MAP_FLAGS, self._body, 0, end - layout.MAP_FLAGS):
@@ -59,20 +58,20 @@ class TableMaps:
         self._last = table
 
     def find(self, table_id: int) -> TableMap | None:
-        """The table that the statement has given this id to; most statements have one table."""
+        """Return the statement's table with this id. Most statements have one table."""
         if self._one is not None and self._one_id == table_id:
             return self._one
         return self._tables.get(table_id)
 
     def end_statement(self) -> None:
-        """Ids mean nothing any more."""
+        """Forget the table ids: they are valid for one statement."""
         self._one = None
         self._one_id = 0
         if self._tables:
             self._tables.clear()
 
     def forget(self) -> None:
-        """A schema may have changed: the same bytes may mean another table."""
+        """Forget the resolved maps: after a schema change, the same bytes may mean another table."""
         self._maps.clear()
         self._bytes = 0
         self._body = b""

@@ -1,6 +1,6 @@
-"""XA transactions: their rows come before the decision about them.
+"""XA transactions: rows are logged before the decision about them.
 
-Never delivers a row before its XA COMMIT. They are rare, so this is never compiled.
+Never delivers a row before XA COMMIT. Never compiled, because XA is rare.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from canal.statement import Statement, Verb
 log = logging.getLogger("canal.parse")
 
 _ROWDATA = EntryType.ROWDATA
-#: So many prepared XA transactions a position names; the rows of one that it does not name are searched for.
+#: Maximum prepared XA transactions in a position. The rows of others must be searched for.
 _MOST_PREPARED = 500
 
 
 class XaTransactions:
-    """The rows of what is prepared, of as many as a piece may have; ``Assembly.prepared`` says where they all lie.
+    """The held rows of prepared transactions, up to the size of a piece. ``Assembly.prepared`` has the positions of all.
 
     Args:
-        read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction on, beginning
-            with the FORMAT_DESCRIPTION; its ``journal`` is empty when that is not known, it lies before ``offset``.
+        read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction, starting with
+            the FORMAT_DESCRIPTION. An empty ``journal`` means only that the start is before ``offset``.
 
     Attributes:
-        held_bytes: of the rows that are held.
-        replayed, replayed_rows: of a decoder that reads a prepared transaction again: its xid, once its XA PREPARE has come, and
-            how many rows it has.
+        held_bytes: size of the held rows.
+        replayed, replayed_rows: in a decoder that reads a prepared transaction again: its xid after XA PREPARE, and its
+            number of rows.
     """
 
     def __init__(self, read_again: Callable[[PreparedXa, int], Iterator[bytes]] | None) -> None:
@@ -49,15 +49,15 @@ class XaTransactions:
         self.reset()
 
     def reset(self) -> None:
-        """Hold nothing."""
+        """Drop the held rows."""
         self._held: dict[str, tuple[list[Entry], int, int]] = {}
         self.held_bytes = 0
 
     def take(self, decoder: LogContext, data: bytes, start: int, statement: Statement) -> None:
-        """An XA statement."""
+        """Process an XA statement."""
         assembly, verb = decoder.assembly, statement.verb
         if verb == Verb.XA_START:
-            if assembly.txn is None:  # MariaDB's GTID has opened it already
+            if assembly.txn is None:  # otherwise MariaDB's GTID has opened the transaction
                 decoder.open(data, len(data), start).thread_id = wire.u32(data, layout.QUERY_THREAD)
             assembly.move(Move.ENTER_XA)
             return
@@ -65,12 +65,12 @@ class XaTransactions:
             return
         if not statement.xid:
             raise DecodeError(
-                "the identifier of an XA transaction does not read as one",
+                "cannot parse the identifier of an XA transaction",
                 event_type=QUERY,
                 remedy="Nothing was skipped. Please report this with the log.",
             )
         if assembly.txn is not None:
-            # Not prepared: MySQL's ROLLBACK of statements.
+            # Not prepared: MySQL logs ROLLBACK of statements that it cannot undo.
             if verb == Verb.XA_ROLLBACK and assembly.state in (TransactionState.XA, TransactionState.RELEASED):
                 self.replayed = statement.xid
                 if assembly.state == TransactionState.RELEASED:
@@ -79,7 +79,7 @@ class XaTransactions:
                     self._read_log(decoder, assembly.txn, own, start, is_committed=False)
                 rollback(decoder, data, start, statement)
                 return
-            raise DecodeError(f"the end of XA transaction {statement.xid} inside {assembly.txn!r}", event_type=QUERY)
+            raise DecodeError(f"XA transaction {statement.xid} ends inside {assembly.txn!r}", event_type=QUERY)
         prepared = next((one for one in assembly.prepared if one.xid == statement.xid), None)
         txn = decoder.open(data, len(data), start)
         if verb == Verb.XA_COMMIT and (prepared is not None or not decoder.follow_only):
@@ -89,8 +89,8 @@ class XaTransactions:
                 self._deliver(decoder, txn, prepared, start, is_committed=False)
             except (PositionLostError, UnsupportedError) as error:
                 log.warning(
-                    "[%s] XA transaction %s is rolled back, and it cannot be read again whether a statement of it changed a "
-                    "table without transactions: %s",
+                    "[%s] XA transaction %s is rolled back, but it cannot be read again to check whether its statements changed "
+                    "tables without transactions: %s",
                     decoder.destination,
                     statement.xid,
                     error,
@@ -98,7 +98,7 @@ class XaTransactions:
         self._finish(decoder, txn, data, start, "XA COMMIT" if verb == Verb.XA_COMMIT else "XA ROLLBACK", statement.xid, None)
 
     def prepare(self, decoder: LogContext, data: bytes, end: int, start: int) -> None:
-        """XA_PREPARE: the rows of the open transaction wait for XA COMMIT; the transaction itself is delivered empty."""
+        """Process XA_PREPARE: hold the rows until XA COMMIT, and deliver the transaction empty."""
         is_one_phase, xid = parse_xa_prepare(data, end)
         assembly, txn = decoder.assembly, decoder.assembly.txn
         if assembly.is_replay:
@@ -110,7 +110,7 @@ class XaTransactions:
             if txn is not None:
                 txn.xa_end = assembly.prepared
                 if assembly.state == TransactionState.RELEASED:
-                    assembly.let_go()  # the rows behind those that were let go: all are read again
+                    assembly.let_go()  # all rows are read again, so drop those after the released ones
                     self._deliver(decoder, txn, PreparedXa(xid, txn.journal, txn.offset), start, is_committed=True)
             decoder.finish(data, len(data), start)
         else:
@@ -134,7 +134,7 @@ class XaTransactions:
         xid: str,
         held: tuple[list[Entry], int, int] | None,
     ) -> None:
-        """End the open transaction, with canal's marks; ``held`` are the rows that wait for a later one (None: no more)."""
+        """End the open transaction with canal's properties. ``held``: its rows, kept for XA COMMIT; None to keep no rows."""
         assembly = decoder.assembly
         self._forget(assembly, xid)
         if what == "XA PREPARE":
@@ -149,19 +149,19 @@ class XaTransactions:
         decoder.finish(data, len(data), start)
 
     def _forget(self, assembly: Assembly, xid: str) -> None:
-        """Drop what is known of an XA transaction: of that name there is another one, or none."""
+        """Forget the XA transaction of this name: it has ended, or a new one replaces it."""
         old = self._held.pop(xid, None)
         if old is not None:
             self.held_bytes -= old[2]
         assembly.prepared = tuple(one for one in assembly.prepared if one.xid != xid)
 
     def _shorten(self, decoder: LogContext) -> None:
-        """Some servers forget what is prepared when they restart, and the log says nothing of it."""
+        """Forget the oldest prepared transaction: some servers lose prepared transactions in a restart without logging it."""
         assembly = decoder.assembly
         log.log(
             logging.INFO if self._has_told else logging.WARNING,
-            "[%s] more than %d XA transactions are prepared: the position of %s is not kept any more, its rows are searched "
-            "for if it is committed. XA RECOVER on the source tells which are prepared",
+            "[%s] more than %d XA transactions are prepared: forgetting the position of %s. If it is committed, the log is "
+            "searched for its rows. XA RECOVER on the source lists the prepared transactions",
             decoder.destination,
             _MOST_PREPARED,
             assembly.prepared[0].xid,
@@ -170,9 +170,9 @@ class XaTransactions:
         assembly.prepared = assembly.prepared[1:]
 
     def _deliver(self, decoder: LogContext, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool) -> None:
-        """Give out the rows and statements of a prepared transaction as part of the open one, which decides about it.
+        """Deliver a prepared transaction as part of the open transaction, which decides about it.
 
-        If it is rolled back, its statements are given out alone: they may have changed tables without transactions.
+        After a rollback, deliver only the statements: they may have changed tables without transactions.
         """
         held = self._held.get(prepared.xid)
         if held is None:
@@ -183,14 +183,14 @@ class XaTransactions:
             txn.row_count = held[1]
 
     def _read_log(self, decoder: LogContext, txn: Transaction, prepared: PreparedXa, start: int, *, is_committed: bool) -> None:
-        """As ``_deliver``, from the log."""
+        """Do the work of ``_deliver`` by reading the log again."""
         assembly = decoder.assembly
-        # Rows of one that is committed in one phase keep their offsets.
+        # The rows of a transaction that commits in one phase keep their offsets.
         offset = None if prepared.offset == txn.offset and prepared.journal == txn.journal else start
         assembly.move(Move.READ_AGAIN)
         if self._read_again is None:
             raise UnsupportedError(
-                f"the rows of XA transaction {prepared.xid} lie before the start, and this source cannot be read again there",
+                f"the rows of XA transaction {prepared.xid} are before the start, and this source cannot be read there",
                 event_type=QUERY,
                 remedy="Start before its XA PREPARE.",
             )
@@ -203,8 +203,8 @@ class XaTransactions:
                     break
             if again.xa.replayed != prepared.xid:
                 raise SourceError(
-                    f"the log does not hold the rows of XA transaction {prepared.xid}, which {txn!r} decides about",
-                    remedy="The source's log is not the one that the cursor was taken from.",
+                    f"the log does not have the rows of XA transaction {prepared.xid}, about which {txn!r} decides",
+                    remedy="The cursor was taken from another log.",
                 )
             if is_committed:
                 txn.row_count = again.xa.replayed_rows
@@ -212,11 +212,11 @@ class XaTransactions:
             error.behind = decoder.position
             raise
         finally:
-            del again  # an error that is kept keeps this frame, and that would keep rows
+            del again  # a stored error keeps this frame alive, and with it the rows
 
 
 def _adopt(assembly: Assembly, txn: Transaction, entries: list[Entry], offset: int | None, *, rows: bool) -> None:
-    """Make entries of a prepared transaction part of the open one: in its GTID, and at the offset of its commit."""
+    """Make entries of a prepared transaction part of the open transaction, with its GTID and the offset of its commit."""
     for entry in entries:
         if entry.entry_type == _ROWDATA and (rows or entry.table is None):
             entry.move(txn, entry.offset if offset is None else offset)
