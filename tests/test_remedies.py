@@ -199,7 +199,7 @@ TROUBLESHOOTING = {
     "has CRC32": PLACE,
     "INCIDENT": PLACE,
     "is not supported": PLACE,
-    "takes back rows": FAKE + "rows_taken_back_after_delivery_remedy_is_to_seek_after_the_transaction",
+    "rolls back rows": FAKE + "rows_taken_back_after_delivery_remedy_is_to_seek_after_the_transaction",
     "are unknown for rows after": FAKE + "unknown_columns_remedy_is_to_seek_after_the_change",
     "SELECT on it is missing": "tests/live/test_refusals.py::test_columns_that_no_source_tells_remedy_is_grant_or_filter",
     "named @1": FAKE + "columns_of_files_without_names_remedy_is_schema",

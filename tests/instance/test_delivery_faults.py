@@ -178,7 +178,7 @@ def test_rows_are_not_skipped_of_another_transaction_than_the_cursors() -> None:
 
     with instance_of(fake, start=cursor) as instance:
         instance.subscribe()
-        with pytest.raises(canal.SourceError, match="2 rows are done of a transaction"):
+        with pytest.raises(canal.SourceError, match="is after 2 rows of transaction"):
             instance.get_without_ack(10, timeout=60)
 
 

@@ -417,14 +417,14 @@ def add_unknown_event(fake: FakeBinlog, table: FakeTable) -> str:
 
 def add_piece_of_rows(fake: FakeBinlog, table: FakeTable) -> str:
     append(fake, 172, struct.pack("<IIBQ", 1, 2, 1, 4000) + bytes(40))
-    return "a piece of a rows event that the source has cut"
+    return "a fragment of a rows event"
 
 
 def damage_rows(fake: FakeBinlog, table: FakeTable) -> str:
     table.insert({"id": 2})
     events = fake.log.journals[-1].events
     events[-1] = attrs.evolve(events[-1], data=events[-1].data[:-4] + b"crc!")
-    return "has CRC32 .*, its bytes have"
+    return "has CRC32 .*, but the CRC32 of its bytes is"
 
 
 @pytest.mark.parametrize("add", [add_incident, add_unknown_event, add_piece_of_rows, damage_rows])
@@ -461,9 +461,9 @@ def test_position_inside_a_transaction_remedy_is_its_beginning(tmp_path: Path) -
     inside = attrs.evolve(begin, offset=journal.end - sum(len(event.data) for event in journal.events[-2:]), gtid="")
     with instance_of(fake, meta=FileMeta(tmp_path), start=inside) as instance:
         instance.subscribe()
-        with pytest.raises(canal.DecodeError, match="names table id .*, which no table map has announced") as caught:
+        with pytest.raises(canal.DecodeError, match="has table id .*, but no table map announced it") as caught:
             read_up_to(instance, -1)
-        assert "start from the beginning of one, or move a stored cursor there by seek()" in caught.value.remedy
+        assert "start at the beginning of a transaction, or move the cursor there with seek()" in caught.value.remedy
         instance.seek(1001, begin)
 
     with instance_of(fake, meta=FileMeta(tmp_path)) as instance:
@@ -499,7 +499,7 @@ def test_rows_taken_back_after_delivery_remedy_is_to_seek_after_the_transaction(
     fake, after = log_with_savepoint("ROLLBACK TO a")
     with instance_of(fake, meta=FileMeta(tmp_path)) as instance:
         instance.subscribe()
-        with pytest.raises(canal.SourceError, match="takes back rows that are delivered already") as caught:
+        with pytest.raises(canal.SourceError, match="rolls back rows that are already delivered") as caught:
             read_up_to(instance, -1)
         assert caught.value.remedy == GO_ON_AFTER
         instance.seek(1001, after)

@@ -149,7 +149,7 @@ def test_relay_logs_are_refused(pairing: Pairing) -> None:
         second.stop_replication()  # which deletes those that it has done
         found = sorted(second.data_dir.glob("relay.0*"))
         assert found
-        error = "this is the relay log"
+        error = "this is a replica's relay log"
         if not is_since(second, mysql=(5, 6), mariadb=(10, 5)):
             error += "|bytes are missing"
         for path in found:

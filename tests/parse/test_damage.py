@@ -109,7 +109,7 @@ def test_gtids_of_the_other_server_are_a_typed_error(flavor: str, kinds: tuple[i
     others.insert(order(2))
     alien = next(event for event in foreign.events() if event[4] in kinds)
 
-    with pytest.raises(canal.DecodeError, match=f"in a log of {flavor}"):
+    with pytest.raises(canal.DecodeError, match=f"in a {flavor} log"):
         decoded(chained([*fake.events(), alien]), flavor=flavor)
 
 
@@ -143,9 +143,9 @@ def test_places_that_cannot_be_are_typed_errors() -> None:
     events = fake.events()
     rotate = next(event for event in events if event[4] == 4)
 
-    with pytest.raises(canal.DecodeError, match="says it ends at 7"):
+    with pytest.raises(canal.DecodeError, match="has the end offset 7"):
         decoded([patched(events[0], 13, struct.pack("<I", 7))])
-    with pytest.raises(canal.DecodeError, match="offset that no file has"):
+    with pytest.raises(canal.DecodeError, match="impossible offset"):
         decoded([events[0], patched(rotate, 19, struct.pack("<Q", 1 << 63))])
 
 
@@ -225,7 +225,7 @@ def test_a_store_with_more_room_takes_larger_events_out_of_compressed_ones(
     with canal.Instance(config) as instance:
         instance.subscribe()
         if store_bytes < 3 << 20:
-            with pytest.raises(canal.errors.UnsupportedError, match="in a compressed one"):
+            with pytest.raises(canal.errors.UnsupportedError, match="a compressed event"):
                 while instance.get(100, timeout=60):
                     pass
         else:
@@ -248,11 +248,11 @@ def test_a_compressed_event_of_mariadb_is_inflated_within_the_limit_and_in_memor
 
     assert inflated(size) == event[:at] + bytes(size)
     assert peak_of(lambda: len(inflated(size))) < size + (12 << 20)
-    with pytest.raises(canal.errors.UnsupportedError, match=f"an event of {size} bytes in a compressed one"):
+    with pytest.raises(canal.errors.UnsupportedError, match=f"contains an event of {size} bytes"):
         inflated(size - 1)
     for cut in (9, len(plain) - 1000):
         event = event[:-cut]
-        with pytest.raises(canal.DecodeError, match="does not inflate to"):
+        with pytest.raises(canal.DecodeError, match="does not decompress to"):
             inflated(size)
 
 
@@ -330,5 +330,5 @@ def test_a_position_inside_a_transaction_is_an_error_with_a_remedy() -> None:
     orders.insert(order(1))
     events = [event for event in fake.events() if event[4] not in (2, 33)]
 
-    with pytest.raises(canal.DecodeError, match="start from the beginning"):
+    with pytest.raises(canal.DecodeError, match="start at the beginning"):
         decoded(events)

@@ -140,7 +140,7 @@ def test_packets_out_of_order_are_an_error(sequence: int) -> None:
 
     assert events == [b"one"]
     assert isinstance(framer.error, DecodeError)
-    assert "where 2 was due" in str(framer.error)
+    assert "instead of 2" in str(framer.error)
 
 
 def test_an_event_beyond_the_limit_is_refused_from_its_header_alone() -> None:

@@ -173,6 +173,6 @@ def test_a_move_that_a_state_does_not_have_is_refused_and_changes_nothing(state:
     assert assembly.state == state
 
     for move in set(Move) - MOVES[state].keys():
-        with pytest.raises(canal.DecodeError, match=f"{move.name} in the state {state.name}"):
+        with pytest.raises(canal.DecodeError, match=f"{move.name} in state {state.name}"):
             assembly.move(move)
         assert assembly.state == state

@@ -253,7 +253,7 @@ def test_transaction_that_is_not_whole_in_the_log_is_read_again() -> None:
     out: list[canal.Entry] = []
     seen = iter([[(0, sys.maxsize)]])  # what a look ahead finds of a file that another program still writes
 
-    with pytest.raises(canal.ConnectionLostError, match="not whole in the log"):
+    with pytest.raises(canal.ConnectionLostError, match="incomplete in the log"):
         decoded(events, flavor="mariadb", piece_entries=4, look_ahead=lambda *_: next(seen), out=out)
     assert changes(out) == []
     assert len(fake.events()) == len(events)
@@ -270,7 +270,7 @@ def test_rows_that_are_delivered_cannot_be_taken_back(sql: str) -> None:
             table.insert({"id": number})
         if sql != "ROLLBACK":
             transaction.query(sql)
-    with pytest.raises(canal.SourceError, match="delivered already"):
+    with pytest.raises(canal.SourceError, match="already delivered"):
         decoded(fake.events(), piece_entries=4)
 
 
@@ -287,7 +287,7 @@ def test_rows_that_were_delivered_before_a_resumption_cannot_be_taken_back(sql: 
             table.insert({"id": 3})
     start = fake.resolve("earliest")
     events = fake.events()
-    with pytest.raises(canal.SourceError, match="delivered already"):
+    with pytest.raises(canal.SourceError, match="already delivered"):
         decoded(events, canal.Position(journal=start.journal, offset=4, row=2), flavor="mariadb")
 
 
@@ -366,7 +366,7 @@ def test_xa_transaction_that_is_rolled_back_and_cannot_be_read_again_is_logged(c
     with started(fake, start=attrs.evolve(between, xa=prepared.xa)) as instance:
         instance.subscribe()
         assert changes(everything(instance)) == [2]
-    assert "is rolled back, and it cannot be read again" in caplog.text
+    assert "is rolled back, but it cannot be read again" in caplog.text
 
 
 def test_rows_of_a_large_xa_transaction_that_are_taken_back_are_not_delivered() -> None:
@@ -505,7 +505,7 @@ def test_a_gtid_of_the_other_kind_of_server_is_an_error() -> None:
     mysql, mariadb = FakeBinlog(), FakeBinlog(flavor="mariadb")
     for fake in (mysql, mariadb):
         fake.table("shop", "orders", "id INT").insert({"id": 1})
-    with pytest.raises(canal.DecodeError, match="in a log of mysql"):
+    with pytest.raises(canal.DecodeError, match="in a mysql log"):
         decoded(chained([*mysql.events(), *mariadb.events()[-5:]]))
 
 
@@ -515,6 +515,6 @@ def test_a_scan_over_gtids_of_the_other_kind_of_server_is_an_error() -> None:
         fake.table("shop", "orders", "id INT").insert({"id": 1})
     for one, other in (fakes, fakes[::-1]):
         scan = TransactionScan()
-        with pytest.raises(canal.DecodeError, match="kind of server"):
+        with pytest.raises(canal.DecodeError, match="another flavor"):
             for event in (*one.events()[:2], *other.events()[2:]):
                 scan.feed(event)

@@ -111,11 +111,11 @@ def test_rows_of_5_1_outside_of_transactions_are_transactions() -> None:
 
 
 def test_rows_outside_of_transactions_are_an_error_of_any_other_log() -> None:
-    with pytest.raises(canal.DecodeError, match="outside of a transaction") as caught:
+    with pytest.raises(canal.DecodeError, match="outside a transaction") as caught:
         decoded(bare_rows("5.5.30"))
     head, *rest = bare_rows("5.1.23-rc")
     resent = head[:13] + bytes(4) + head[17:]  # read from the middle: they may be the rest of a transaction
-    with pytest.raises(canal.DecodeError, match="outside of a transaction"):
+    with pytest.raises(canal.DecodeError, match="outside a transaction"):
         decoded([resent, *rest])
 
     size, end = struct.unpack_from("<II", rest[1], 9)

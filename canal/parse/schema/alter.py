@@ -1,6 +1,6 @@
-"""Applies the clauses of an ALTER TABLE, or the brackets of a CREATE TABLE, in the order of the server.
+"""Applies the clauses of an ALTER TABLE, or the body of a CREATE TABLE, in the server's order.
 
-Never touches another table: renames and exchanged partitions are left to the catalog.
+Never affects another table: the catalog handles renames and exchanged partitions.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from canal.schema import UNTOLD, ColumnSchema, TableSchema, column_from_text, is
 def altered(
     state: TableVersion, change: Alteration, dialect: Dialect, database: str | None, session: str | None = None
 ) -> TableVersion:
-    """The table after the clauses; ``database`` is the default charset of its schema, ``session`` of the current one."""
+    """Return the table after the clauses. ``database``: its schema's default charset; ``session``: the current schema's."""
     convert = None
     if change.convert is not None:
         unsure = dialect.is_mariadb and not dialect.has("convert_by_database")
         if unsure and database != session and change.convert.charset is None:
-            raise NotUnderstoodError("DEFAULT may be that of either database")
+            raise NotUnderstoodError("DEFAULT may mean either database's charset")
         convert = change.convert.over(database if dialect.is_mariadb else session)
     if change.convert is not None and convert is None:
-        raise NotUnderstoodError("CONVERT TO a charset that is not known")
+        raise NotUnderstoodError("CONVERT TO an unknown charset")
     charset = change.charset.over(database) if change.charset else convert or state.charset
-    if convert and not dialect.is_mariadb:  # refused since 8.0 where it differs from the default
+    if convert and not dialect.is_mariadb:  # since 8.0 it must equal the default
         charset = convert
     known = {column.name.lower() for column in state.shown}
     change = attrs.evolve(change, placed=_effective(change.placed, known))
@@ -50,13 +50,13 @@ def altered(
     columns = [made.column for made in columns_made]
     forgets = dialect.has("in_place_alters") and not dialect.has("converts_in_place")
     if convert and convert != state.charset and forgets and tuple(columns) == state.shown:
-        charset = None  # the old one or the new one
+        charset = None  # may be the old or the new charset
     periods = {bound.lower() for bounds in change.body.periods.values() for bound in bounds}
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in periods else c for c in columns]
     if not columns:
         raise NotUnderstoodError("no column is left")
     if len({column.name.lower() for column in columns}) != len(columns):
-        raise NotUnderstoodError("two columns of one name")
+        raise NotUnderstoodError("two columns with the same name")
     if not dialect.has("members_apart"):
         _check_members(columns, dialect)
     row_end = _row_end(state, change)
@@ -68,7 +68,7 @@ def altered(
     if dialect.is_mariadb and keys is not None:
         hidden = hidden_columns(made, keys, row_end)
     elif state.hidden or (dialect.is_mariadb and (row_end or any(key.unique for key in change.body.keys))):
-        raise NotUnderstoodError("hidden columns, and the keys are not known")
+        raise NotUnderstoodError("hidden columns with unknown keys")
     schema = attrs.evolve(state.schema, columns=made + hidden)
     engine = change.engine or state.engine
     partitioned = state.partitioned if change.partitioned is None else change.partitioned
@@ -77,7 +77,7 @@ def altered(
 
 
 def _counted(state: TableVersion, change: Alteration, made: list[_Made]) -> str | None:
-    """The AUTO_INCREMENT column after the clauses."""
+    """Return the AUTO_INCREMENT column after the clauses."""
     defined = {p.name.lower(): p.definition for p in change.placed if p.definition is not None}
     counting = [name for name, definition in defined.items() if definition.auto_increment]
     if counting:
@@ -91,12 +91,12 @@ def _counted(state: TableVersion, change: Alteration, made: list[_Made]) -> str 
 def _with_unlogged(
     state: TableVersion, change: Alteration, columns: list[ColumnSchema], made: list[_Made], counted: str | None
 ) -> list[ColumnSchema]:
-    """MariaDB logs a VIRTUAL column that is made of the AUTO_INCREMENT one as if the new row's number were 0."""
+    """Mark VIRTUAL columns computed from the AUTO_INCREMENT column: MariaDB logs them as if the new row's number were 0."""
     defined = {p.name.lower(): p.definition.made_of for p in change.placed if p.definition is not None}
     sources = {column.name.lower() for column in columns if not column.virtual} if counted is None else {counted} - {""}
     if counted is None and state.keys is not None:
         sources &= {name.lower() for key in state.keys for name, _ in key.columns[:1]}
-    # A column that begins to count: what the VIRTUAL columns that stay are made of is not kept.
+    # When a column becomes AUTO_INCREMENT, the expressions of existing VIRTUAL columns are unknown.
     before = next((one.old or one.name for one in made if one.name == counted and not one.is_new), "")
     is_new = bool(counted) and state.counted not in (None, before)
     unlogged: set[str] = set()
@@ -117,7 +117,7 @@ def _with_unlogged(
 
 
 def _row_end(state: TableVersion, change: Alteration) -> str:
-    """The column that ends a row's time after the clauses, "" in a table without system versioning."""
+    """Return the column that ends a row's period after the clauses, "" without system versioning."""
     if change.versioned is None:
         return state.row_end
     named = [p.name for p in change.placed if p.definition is not None and p.definition.row_bound == "END"]
@@ -126,7 +126,7 @@ def _row_end(state: TableVersion, change: Alteration) -> str:
 
 @attrs.frozen
 class _Made:
-    """A column of the new table, and in lower case the one that it is a CHANGE or RENAME of ("" for all others)."""
+    """A column of the new table. ``old``: the former name in lower case if CHANGE or RENAME affects it, otherwise ""."""
 
     column: ColumnSchema
     old: str = ""
@@ -137,16 +137,16 @@ class _Made:
         return self.column.name.lower()
 
     def is_of(self, column: ColumnSchema) -> bool:
-        """Whether it is this column of the old table, as it was or changed."""
+        """Return whether this is the given column of the old table, changed or not."""
         return not self.is_new and (self.old or self.name) == column.name.lower()
 
 
 def _columns(state: TableVersion, change: Alteration, dialect: Dialect, charset: str | None, convert: str | None) -> list[_Made]:
-    """The columns in their new order: those that stay, each with what replaces it; then each clause adds or moves one."""
+    """Return the columns in the new order: apply drops and replacements, then each clause that adds or moves a column."""
     known = {column.name.lower() for column in state.shown}
     placed = change.placed
     if change.visible.keys() - known or {c for c, conditional in change.dropped.items() if not conditional} - known:
-        raise NotUnderstoodError("a column that the table does not have")
+        raise NotUnderstoodError("a column that the table lacks")
     replaced = {p.old.lower(): p for p in placed if p.old.lower() in known - change.dropped.keys()}
     made: list[_Made] = []
     for column in state.defined:
@@ -158,7 +158,7 @@ def _columns(state: TableVersion, change: Alteration, dialect: Dialect, charset:
         if new is not None and new.definition is not None:
             is_text = new.definition.type.base.endswith(("text", "blob"))
             if convert and is_text and dialect.has("converts_by_old_column"):
-                raise NotUnderstoodError("what was in the column decides how long it gets")
+                raise NotUnderstoodError("the new length depends on the column's contents")
             column = resolve(new.definition, dialect, charset, forced=convert is not None)
         else:
             column = _converted(attrs.evolve(column, name=new.name if new else column.name), convert, dialect)
@@ -170,27 +170,27 @@ def _columns(state: TableVersion, change: Alteration, dialect: Dialect, charset:
                 moved = made.pop(next(i for i, one in enumerate(made) if one.old == old))
                 made.insert(_place_of(p, made), moved)
         else:
-            if old:  # MariaDB lets a statement change what it adds itself
+            if old:  # MariaDB lets a statement change a column that it adds itself
                 _remove_new(p.name, made)
             if p.definition is None:
-                raise NotUnderstoodError("a column that the table does not have")
+                raise NotUnderstoodError("a column that the table lacks")
             column = resolve(p.definition, dialect, charset, forced=convert is not None)
             made.insert(_place_of(p, made), _Made(column, is_new=True))
     return _with_generated_key(state, made) if dialect.has("generated_keys") else made
 
 
 def _with_generated_key(state: TableVersion, made: list[_Made]) -> list[_Made]:
-    """The columns in the server's order: a primary key that MySQL has made stays before all others."""
+    """Keep a primary key that MySQL generated before all other columns."""
     if not state.defined or not _may_be_generated(state):
         return made
     ordered = sorted(made, key=lambda one: not one.is_of(state.defined[0]))
     if ordered != made and not state.counts_first:
-        raise NotUnderstoodError("a column before one that MySQL may have made")
+        raise NotUnderstoodError("a column before a possibly generated primary key")
     return ordered
 
 
 def _may_be_generated(state: TableVersion) -> bool:
-    """Whether the first column looks like the primary key that MySQL makes in a table without one."""
+    """Return whether the first column looks like a primary key that MySQL generated."""
     first = state.defined[0]
     is_alone = [column for column in state.defined if column.key] == [first]
     is_primary = state.keys is None or any(key.is_primary for key in state.keys)
@@ -199,7 +199,7 @@ def _may_be_generated(state: TableVersion) -> bool:
 
 
 def _counts_first(state: TableVersion, change: Alteration, made: list[_Made]) -> bool:
-    """Whether the first column is surely AUTO_INCREMENT after the clauses."""
+    """Return whether the first column is certainly AUTO_INCREMENT after the clauses."""
     defined = [p.definition for p in change.placed if p.definition is not None and p.name.lower() == made[0].name]
     return defined[-1].auto_increment if defined else state.counts_first and made[0].is_of(state.defined[0])
 
@@ -209,11 +209,11 @@ def _remove_new(name: str, made: list[_Made]) -> None:
         if column.is_new and column.name == name.lower():
             del made[i]
             return
-    raise NotUnderstoodError("a column that the table does not have")
+    raise NotUnderstoodError("a column that the table lacks")
 
 
 def _effective(placed: list[Placed], known: set[str]) -> list[Placed]:
-    """Without IF EXISTS of a column that does not exist, and IF NOT EXISTS of one that does or was made just before."""
+    """Remove no-ops: IF EXISTS for a missing column, IF NOT EXISTS for an existing or just added column."""
     kept = []
     added: set[str] = set()
     for one in placed:
@@ -232,11 +232,11 @@ def _place_of(placed: Placed, columns: list[_Made]) -> int:
     for i, column in enumerate(columns):
         if column.name == placed.after.lower():
             return i + 1
-    raise NotUnderstoodError(f"no column {placed.after!r} to stand after")
+    raise NotUnderstoodError(f"AFTER unknown column {placed.after!r}")
 
 
 def _converted(column: ColumnSchema, charset: str | None, dialect: Dialect) -> ColumnSchema:
-    """A column that was there before CONVERT TO; one that the same statement defines keeps its type."""
+    """Convert an existing column for CONVERT TO. A column that the same statement defines keeps its type."""
     base = column.base_type
     if charset is None or column.charset in (None, "binary") or base == "json":
         return column
@@ -259,19 +259,20 @@ def _converted(column: ColumnSchema, charset: str | None, dialect: Dialect) -> C
 
 
 def _check_members(columns: list[ColumnSchema], dialect: Dialect) -> None:
-    """Servers that take members for texts which end with a NUL byte spoil those that have one, or those of two columns.
+    """Raise NotUnderstoodError if the server may corrupt labels.
 
-    Members in ucs2 and its like they keep as hexadecimal digits, which old ones spoil where two columns have the same.
+    Some servers treat labels as NUL-terminated, which corrupts labels with a NUL byte, or shares them between columns. Old
+    servers store labels in wide charsets such as ucs2 as hexadecimal digits, and corrupt labels shared by two columns.
     """
     labelled = [column for column in columns if column.labels is not None]
     narrow = {tuple(_label_bytes(label, one) for label in one.labels or ()) for one in labelled if one.charset not in WIDE}
     if len({tuple(label.partition(b"\0")[0] for label in labels) for labels in narrow}) < len(narrow):
-        raise NotUnderstoodError("members of one column may become those of another one")
+        raise NotUnderstoodError("labels may be replaced by those of another column")
     if dialect.has("wide_labels"):
         return
     wide = [column.labels for column in labelled if column.charset in WIDE]
     if len(set(wide)) < len(wide) or any(b"\0" in label for labels in narrow for label in labels):
-        raise NotUnderstoodError("members are spoiled")
+        raise NotUnderstoodError("labels are corrupted")
 
 
 def _label_bytes(label: str, column: ColumnSchema) -> bytes:
@@ -280,17 +281,17 @@ def _label_bytes(label: str, column: ColumnSchema) -> bytes:
 
 
 def _relabelled(labels: tuple[str, ...], old: str, new: str, dialect: Dialect) -> tuple[str, ...]:
-    """The members after CONVERT TO, which keeps their bytes: other texts where the charsets differ, or none."""
+    """Return the labels after CONVERT TO, which keeps the bytes: with another charset they are other texts, or invalid."""
     if old == UNTOLD:
-        raise NotUnderstoodError("members, and their charset is not known")
+        raise NotUnderstoodError("labels in an unknown charset")
     if (old in WIDE or new in WIDE) and old != new and not dialect.has("wide_labels"):
-        raise NotUnderstoodError("members are spoiled")
+        raise NotUnderstoodError("labels are corrupted")
     return tuple(_relabelled_one(label, old, new) for label in labels)
 
 
 def _relabelled_one(label: str, old: str, new: str) -> str:
     raw = encoded(label, old) if is_sure(label) else label_bytes(label)
-    # Servers show a member that their own charset lacks as "?": its bytes are not known then.
+    # Servers show a label that their own charset lacks as "?"; its bytes are then unknown.
     return label if not is_sure(label) and b"?" in raw else label_text(raw, new)
 
 
@@ -302,14 +303,14 @@ def _keys(
     by_name = {column.name.lower(): column for column in columns}
     new_keys = [_with_period(key, change.body) for key in change.body.keys]
     if any(part and part.lower() not in by_name for key in new_keys for part, _ in key.columns):
-        raise NotUnderstoodError("a key of a column that the table does not have")
-    # MariaDB does not find those by a hash among the constraints.
+        raise NotUnderstoodError("a key of a column that the table lacks")
+    # MariaDB does not find unique hash keys by DROP CONSTRAINT.
     constraints = {key.name.lower() for key in state.keys if key.unique and not key.hash} & change.dropped_constraints
     if not dialect.has("unique_constraints"):
         constraints = set()
     dropped = constraints | change.dropped_keys.keys()
     for missing in change.dropped_keys.keys() - {key.name.lower() for key in state.keys}:
-        # The index of a foreign key, which is not kept here; but a name like a_2 depends on all others.
+        # It may be a foreign key's index, which is not tracked. But generated names such as a_2 depend on all other keys.
         if not change.dropped_keys[missing] and (missing == "primary" or missing.rpartition("_")[2].isdigit()):
             raise NotUnderstoodError(f"no key {missing!r}")
     kept = []
@@ -322,7 +323,7 @@ def _keys(
             kept.append(attrs.evolve(key, name=change.renamed_keys.get(key.name.lower(), key.name), columns=parts))
     added = [attrs.evolve(key, columns=tuple(_added_part(part, by_name) for part in key.columns)) for key in new_keys]
     ordered = with_points(named_keys(kept, added, state.keys), columns, dialect.is_mariadb)
-    if not dialect.has("hash_keys"):  # USING HASH is but a word there
+    if not dialect.has("hash_keys"):  # USING HASH has no effect there
         ordered = [attrs.evolve(key, hash=False) for key in ordered]
     elif change.remakes or len(ordered) > len(kept) or _has_effect(state, change):
         ordered = _rehashed(state, change, ordered[: len(kept)], ordered[len(kept) :], columns, row_end)
@@ -334,11 +335,11 @@ def _keys(
 
 
 def _with_period(key: Key, body: Body) -> Key:
-    """A key WITHOUT OVERLAPS, which has the end and the start of its period behind its columns."""
+    """Resolve WITHOUT OVERLAPS: the period's end and start follow the key's columns."""
     if not key.period:
         return key
     if key.period.lower() not in body.periods:
-        raise NotUnderstoodError("a period that was there before the statement")
+        raise NotUnderstoodError("a period defined before the statement")
     start, end = body.periods[key.period.lower()]
     return attrs.evolve(key, columns=(*key.columns, (end, None), (start, None)), period="")
 
@@ -346,7 +347,7 @@ def _with_period(key: Key, body: Body) -> Key:
 def _is_demoted(
     state: TableVersion, change: Alteration, dialect: Dialect, kept: list[Key], columns: dict[str, ColumnSchema]
 ) -> bool:
-    """Whether a column of the key that is shown as primary goes, or may be NULL now: MariaDB then puts all keys in order anew."""
+    """Return whether the key shown as primary loses a column or becomes nullable: MariaDB then sorts all keys again."""
     before = {column.name.lower(): column for column in state.shown}
     if not state.keys or not is_shown_as_primary(state.keys[0], before, dialect):
         return False
@@ -360,7 +361,7 @@ def _is_demoted(
 
 
 def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:
-    """A column of a new key; of a number its bytes may stand there as a prefix."""
+    """Resolve a new key's column and prefix. Numbers may have a prefix length in bytes, which is dropped."""
     if not part[0]:
         return part
     column, length = columns[part[0].lower()], part[1]
@@ -371,7 +372,7 @@ def _added_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) 
 
 
 def _has_effect(state: TableVersion, change: Alteration) -> bool:
-    """Whether clauses, IF EXISTS or not, do more than to give the table another name."""
+    """Return whether the clauses, including IF EXISTS, do more than rename the table."""
     columns = {column.name.lower() for column in state.shown}
     keys = {key.name.lower() for key in state.keys or ()}
     others = (change.placed, change.renamed_keys, change.visible, change.charset, change.convert, change.versioned is not None)
@@ -382,11 +383,11 @@ def _has_effect(state: TableVersion, change: Alteration) -> bool:
 def _rehashed(
     state: TableVersion, change: Alteration, kept: list[Key], added: list[Key], columns: list[ColumnSchema], row_end: str
 ) -> list[Key]:
-    """The keys of a table that is made anew, of which USING HASH is forgotten for those that there were."""
+    """Return the keys of a rebuilt table. A rebuild forgets USING HASH of existing keys."""
     by_name = {column.name.lower(): column for column in columns}
     is_unsure = any(key.unique and not key.is_primary for key in kept)
     if "memory" in (state.engine, change.engine) and change.engine not in ("", state.engine) and is_unsure:
-        raise NotUnderstoodError("MEMORY does not tell which keys are USING HASH")
+        raise NotUnderstoodError("MEMORY does not show which keys are USING HASH")
     engine = change.engine or state.engine
     return [hashed(one, by_name, engine, row_end) for one in [*(attrs.evolve(key, hash=False) for key in kept), *added]]
 
@@ -399,7 +400,7 @@ def _kept_part(
     columns: list[ColumnSchema],
     made: list[_Made],
 ) -> tuple[str, int | None] | None:
-    """A part of a key that stays, None where its column is gone."""
+    """Return a key part that stays; None if its column is gone."""
     old, length = part
     new = _successor(old, made) if old else ""
     if not old or not new:
@@ -410,7 +411,7 @@ def _kept_part(
 
 
 def _prefix_of_whole(column: ColumnSchema) -> int | None:
-    """What MySQL's key of a whole ENUM, SET or POINT takes of a text instead: its bytes, mostly."""
+    """Return the prefix length of MySQL's key on a whole ENUM, SET or POINT after a change to text: mostly its bytes."""
     if column.base_type == "point":
         return POINT_BYTES
     if column.labels is None:
@@ -423,7 +424,7 @@ def _prefix_of_whole(column: ColumnSchema) -> int | None:
 def _length(
     old_name: str, name: str, length: int | None, state: TableVersion, change: Alteration, columns: list[ColumnSchema]
 ) -> int | None:
-    """What a key takes of a column; of a text or geometry in the stead of a dropped column as much as it took of that one."""
+    """Return the prefix length of a key part. A text or geometry that replaces a dropped column inherits its length."""
     new = next(column for column in columns if column.name.lower() == name.lower())
     if old_name.lower() not in change.dropped:
         if length and new.base_type.endswith(("text", "blob")):
@@ -439,7 +440,7 @@ def _length(
 
 
 def _successor(name: str, made: list[_Made]) -> str:
-    """The column that takes over from another one in a key: the first that is a change of it, or has its name."""
+    """Return the column that replaces another in a key: the first that CHANGE made of it, or that has its name."""
     wanted = name.lower()
     return next((m.column.name for m in made if (m.old or m.name) == wanted), "")
 
@@ -447,11 +448,11 @@ def _successor(name: str, made: list[_Made]) -> str:
 def _unknown_keys(
     state: TableVersion, change: Alteration, dialect: Dialect, columns: list[ColumnSchema], made: list[_Made]
 ) -> tuple[ColumnSchema, ...]:
-    """Key flags where the indexes are not known, as far as that goes without them."""
+    """Set key flags without known indexes, as far as possible."""
     flagged = {_successor(column.name, made).lower() for column in state.schema.keys}
     nullable = {_successor(column.name, made).lower() for column in state.schema.columns if column.nullable}
     if change.dropped_keys or change.dropped_constraints or "" in flagged:
-        raise NotUnderstoodError("a key is dropped, and the others are not known")
+        raise NotUnderstoodError("a key is dropped, and the others are unknown")
     if not flagged and (change.dropped or any(c.name.lower() in nullable and not c.nullable for c in columns)):
         raise NotUnderstoodError("a unique key may become the primary one")
     keys = [_with_period(key, change.body) for key in change.body.keys]
@@ -461,13 +462,13 @@ def _unknown_keys(
 
 
 def copied(state: TableVersion, schema: str, table: str, dialect: Dialect) -> TableVersion:
-    """The table that CREATE TABLE … LIKE makes."""
+    """Return the table that CREATE TABLE … LIKE creates."""
     named = attrs.evolve(state, schema=TableSchema(schema, table, state.schema.columns))
     return altered(named, Alteration(remakes=True, copies=True), dialect, None)
 
 
 def created(schema: str, table: str, body: Body, dialect: Dialect, charset: str | None, options: TableOptions) -> TableVersion:
-    """The table that a CREATE TABLE with these brackets makes: an empty one with everything added."""
+    """Return the table that a CREATE TABLE with this body creates."""
     change = Alteration(placed=[Placed(column.name, column) for column in body.columns], body=body)
     change.versioned = options.versioned or body.versioned
     change.engine, change.partitioned = options.engine, options.partitioned

@@ -1,6 +1,6 @@
-"""The clauses of an ALTER TABLE, read from tokens.
+"""Parses the clauses of an ALTER TABLE from tokens.
 
-Never applies them, and never guesses: what is not understood to the last word raises NotUnderstoodError.
+Never applies them, and never guesses: a text that is not fully understood raises NotUnderstoodError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from canal.statement import Table
 
 @attrs.frozen
 class Placed:
-    """A column that is added, or one that replaces ``old``. ``definition`` None: only renamed to ``name``."""
+    """A column that is added, or that replaces ``old``. With ``definition`` None, ``old`` is only renamed to ``name``."""
 
     name: str
     definition: ColumnDefinition | None
@@ -30,14 +30,14 @@ class Placed:
 
 @attrs.define
 class Alteration:
-    """The clauses of one ALTER TABLE."""
+    """The clauses of an ALTER TABLE."""
 
     #: Added and replaced columns, in the order of the text.
     placed: list[Placed] = attrs.field(factory=list)
-    #: Dropped columns and keys, with whether IF EXISTS was given.
+    #: Dropped columns and keys, each with whether IF EXISTS was given.
     dropped: dict[str, bool] = attrs.field(factory=dict)
     dropped_keys: dict[str, bool] = attrs.field(factory=dict)
-    #: Of keys, checks or foreign keys.
+    #: Names of dropped keys, checks or foreign keys.
     dropped_constraints: set[str] = attrs.field(factory=set)
     renamed_keys: dict[str, str] = attrs.field(factory=dict)
     visible: dict[str, bool] = attrs.field(factory=dict)
@@ -47,27 +47,27 @@ class Alteration:
     #: ADD or DROP SYSTEM VERSIONING.
     versioned: bool | None = None
     rename: Table | None = None
-    #: CONVERT PARTITION … TO TABLE: the new table; CONVERT TABLE … TO PARTITION: the one that goes.
+    #: CONVERT PARTITION … TO TABLE creates ``split_off``. CONVERT TABLE … TO PARTITION removes ``taken_in``.
     split_off: Table | None = None
     taken_in: Table | None = None
-    #: The engine that it gets, in lower case, "" where none is named.
+    #: The new engine in lower case, or "".
     engine: str = ""
-    #: It gets partitions, or loses them.
+    #: Whether the table gets or loses partitions; None: no change.
     partitioned: bool | None = None
-    #: There are clauses that make the table anew, of which nothing else here tells.
+    #: Whether other clauses rebuild the table.
     remakes: bool = False
-    #: It is a CREATE TABLE … LIKE.
+    #: Whether the statement is CREATE TABLE … LIKE.
     copies: bool = False
 
 
 def read_alteration(scan: Scanner, dialect: Dialect, default_schema: str) -> Alteration:
-    """The clauses up to the end of the statement, the table's name taken."""
+    """Parse the clauses up to the end of the statement. The table's name is already taken."""
     reader = _AlterReader(scan, dialect, default_schema)
     reader.read()
     return reader.found
 
 
-#: Clauses that change no column, with all that follows them up to the next comma.
+#: Clauses that change no column, including the words after them up to the next comma.
 _HARMLESS = frozenset(
     "ENABLE DISABLE ALGORITHM LOCK FORCE WITH WITHOUT DISCARD IMPORT TRUNCATE COALESCE REORGANIZE EXCHANGE ANALYZE "
     "CHECK OPTIMIZE REBUILD REPAIR SECONDARY_LOAD SECONDARY_UNLOAD UPGRADE NOWAIT WAIT TYPE AUTO_INCREMENT "
@@ -76,7 +76,7 @@ _HARMLESS = frozenset(
     "STATS_SAMPLE_PAGES TABLESPACE STORAGE UNION TRANSACTIONAL PAGE_CHECKSUM SEQUENCE ENCRYPTION COMPRESSION "
     "AUTOEXTEND_SIZE ENGINE_ATTRIBUTE SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE START".split()
 )
-#: Those of them that leave a table and its keys as they are.
+#: The clauses among them that do not affect the table and keys.
 _IDLE = frozenset(
     "ENABLE DISABLE ALGORITHM LOCK NOWAIT WAIT DISCARD IMPORT TRUNCATE COALESCE REORGANIZE EXCHANGE ANALYZE CHECK OPTIMIZE "
     "REBUILD REPAIR".split()
@@ -131,7 +131,7 @@ class _AlterReader:
             self._options()
 
     def _options(self) -> None:
-        """Table options, which may follow each other without commas, and clauses that change no column."""
+        """Parse table options, which need no commas, and clauses that change no column."""
         scan, one = self.scan, False
         while not scan.at_end() and scan.peek()[2] not in (",", "PARTITION", "REMOVE"):
             choice = maybe_charset(scan)
@@ -157,7 +157,7 @@ class _AlterReader:
         pass_value(self.scan)
 
     def _harmless(self) -> None:
-        """One option, or a clause about partitions, whose list of names may have commas."""
+        """Skip an option, or a clause about partitions whose list of names may contain commas."""
         scan = self.scan
         key = scan.take()[2]
         if key in ("WITH", "WITHOUT"):
@@ -216,12 +216,12 @@ class _AlterReader:
         first, after = bool(self.scan.accept("FIRST")), ""
         if not first and self.scan.accept("AFTER"):
             after = name(self.scan)
-        self.found.remakes |= first or bool(after)  # also where IF EXISTS leaves nothing else to do
+        self.found.remakes |= first or bool(after)  # even if IF EXISTS makes the rest a no-op
         self._take_keys(keys, conditional)
         self.found.placed.append(Placed(column.name, column, old, first, after, conditional))
 
     def _take_keys(self, keys: list[Key], conditional: bool) -> None:
-        """MariaDB adds the keys of columns with IF [NOT] EXISTS also where it leaves the columns as they are."""
+        """Add the keys of columns. With IF [NOT] EXISTS, MariaDB adds them even if it does not change the columns."""
         self.found.body.keys += [attrs.evolve(key, conditional=key.conditional or conditional) for key in keys]
 
     def _drop(self) -> None:
@@ -313,13 +313,13 @@ class _AlterReader:
                 self.found.renamed_keys[old.lower()] = new
             return
         scan.accept("TO", "AS", "=")
-        # A bare name is one in the session's schema, not in that of the table.
+        # A name without a schema belongs to the session's schema, not to the table's.
         self.found.rename = self._table()
 
     def _table(self) -> Table:
         found = self.scan.table(self.default_schema)
         if found is None:
-            raise NotUnderstoodError("no table where one should stand")
+            raise NotUnderstoodError("a table name is missing")
         return found
 
     def _convert(self) -> None:
@@ -336,7 +336,7 @@ class _AlterReader:
             self._skip()
         else:
             expect(scan, "TO")
-            found.convert = None  # where MySQL 5.7 takes several, the last one counts
+            found.convert = None  # MySQL 5.7 accepts several; the last is effective
             while (choice := maybe_charset(scan)) is not None:
                 found.convert = join_choices(found.convert, choice)
             if found.convert is None:

@@ -1,7 +1,7 @@
-"""Foreign keys whose cascades are not in the log: found in the schema and told once each.
+"""Finds foreign keys whose cascades are not logged, and raises an alarm once for each.
 
-Never looks at a row. InnoDB carries out ON DELETE and ON UPDATE … CASCADE and SET NULL below the binary log, so the changed
-rows of the child table are in no log of MariaDB, nor of MySQL before 9.6 or with ``innodb_native_foreign_keys=ON``.
+Never looks at rows. InnoDB executes ON DELETE and ON UPDATE … CASCADE and SET NULL below the binary log. The child rows that it
+changes are not logged by MariaDB, nor by MySQL before 9.6 or with ``innodb_native_foreign_keys=ON``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from canal.statement import Statement, Table
 
 
 def _cascading(rule: str) -> str:
-    """The rule, or "" for one that refuses the parent's change: NO ACTION, RESTRICT and none are the same."""
+    """Return the rule, or "" for a rule that refuses the parent's change: NO ACTION, RESTRICT and none are equivalent."""
     return rule if rule in ("CASCADE", "SET NULL") else ""
 
 
 @attrs.frozen(order=True)
 class ForeignKey:
-    """A foreign key of ``child``, and how changes of ``parent`` change rows of the child."""
+    """A foreign key of ``child``, and its effect on child rows when ``parent`` changes."""
 
     child: Table
     parent: Table
@@ -41,7 +41,7 @@ class ForeignKey:
 
 
 def keys_in(sql: str, schema: str = "", *, sql_mode: int = 0, flavor: str = "", most: int = MAX_TOKENS) -> list[ForeignKey]:
-    """The cascading foreign keys that the CREATE TABLE and ALTER TABLE statements of a text add, of ``most`` tokens."""
+    """Return the cascading foreign keys added by CREATE TABLE and ALTER TABLE statements in the first ``most`` tokens."""
     if "references" not in sql.lower():
         return []
     found: list[ForeignKey] = []
@@ -57,9 +57,9 @@ def keys_in(sql: str, schema: str = "", *, sql_mode: int = 0, flavor: str = "", 
 
 
 def _keys_of(scan: Scanner, child: Table, flavor: str) -> list[ForeignKey]:
-    """The foreign keys in the rest of one statement."""
+    """Return the foreign keys in the rest of a statement."""
     found = []
-    named = flavor != "mysql"  # MySQL passes over a REFERENCES that stands in a column's own definition
+    named = flavor != "mysql"  # MySQL ignores REFERENCES in a column definition
     is_key = named
     while not scan.at_end():
         key = scan.take()[2]
@@ -74,7 +74,7 @@ def _keys_of(scan: Scanner, child: Table, flavor: str) -> list[ForeignKey]:
 
 
 def _rules(scan: Scanner) -> tuple[str, str]:
-    """ON DELETE and ON UPDATE behind the name of the parent table."""
+    """Parse ON DELETE and ON UPDATE after the parent table's name."""
     rules = {"DELETE": "", "UPDATE": ""}
     if scan.peek()[2] == "(":
         scan.skip_group()
@@ -95,28 +95,28 @@ def _lower(table: Table) -> Table:
 
 
 class CascadeWatch:
-    """Knows the cascading keys of all tables and raises an alarm for those of the tables that are delivered.
+    """Tracks the cascading keys of all tables, and raises an alarm for those of delivered tables.
 
     Args:
         delivers: whether rows of a (schema, table) are delivered.
-        alarm: told once of each key, all keys of a table together.
+        alarm: called once per key, with all new keys of a table together.
     """
 
     def __init__(self, delivers: Callable[[str, str], bool], alarm: Callable[[str], None]) -> None:
         self._delivers = delivers
         self._alarm = alarm
-        self._keys = Recent[Table, set[ForeignKey]]()  # a table may go with its database
+        self._keys = Recent[Table, set[ForeignKey]]()  # bounded: a table may vanish with its database unnoticed
         self._told = Told[ForeignKey]()
 
     def add(self, keys: Iterable[ForeignKey]) -> None:
-        """Keys that the schema has."""
+        """Add keys that the schema has."""
         keys = sorted(key for key in keys if key.cascades)
         for key in keys:
             self._keys[key.child] = self._keys.get(key.child, set()) | {key}
         self._tell(keys)
 
     def follow(self, sql: str, statement: Statement, *, sql_mode: int = 0, flavor: str = "") -> None:
-        """A statement of the log: the keys that it adds, and where tables that have some go."""
+        """Process a statement of the log: add its keys, and follow dropped and renamed tables."""
         if statement.temporary:
             return
         if "ERASE" in statement.event_types:
@@ -128,7 +128,7 @@ class CascadeWatch:
             self.add(attrs.evolve(key, child=new) for key in keys)
 
     def _taken(self, table: Table) -> set[ForeignKey]:
-        """The keys of a table, not kept any more. Statements may spell its name otherwise (lower_case_table_names)."""
+        """Remove and return a table's keys. Statements may spell the name in another case (lower_case_table_names)."""
         if table not in self._keys:
             table = next((one for one in self._keys if _lower(one) == _lower(table)), table)
         return self._keys.pop(table, set())
@@ -139,6 +139,6 @@ class CascadeWatch:
             if fresh:
                 self._alarm(
                     f"changes of {'.'.join(child)} by foreign key are not in the source's log and will be missing: "
-                    f"{'; '.join(map(str, fresh))}. Derive them from the changes of the parent, delete and update the "
-                    "child's rows by statements of your own, or use MySQL 9.6 or later with innodb_native_foreign_keys=OFF"
+                    f"{'; '.join(map(str, fresh))}. Derive them from the changes of the parent, delete and update the child's "
+                    "rows with separate statements, or use MySQL 9.6 or later with innodb_native_foreign_keys=OFF"
                 )

@@ -1,6 +1,6 @@
-"""The columns of every table of a source as of a position, carried on from one DDL statement of its log to the next.
+"""Tracks the columns of every table at a log position, by applying each DDL statement.
 
-Never asks a server and never raises on a statement: what it does not understand makes tables doubtful, no column shifts.
+Never queries a server and never raises for a statement: a statement that is not understood makes tables doubtful.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ log = logging.getLogger("canal.parse")
 
 @attrs.frozen
 class Applied:
-    """What a statement did to the catalog."""
+    """The effect of a statement on the catalog."""
 
-    #: Tables whose state was made, replaced, moved or removed.
+    #: Tables that were created, replaced, moved or removed.
     changed: tuple[Table, ...] = ()
-    #: Tables whose columns are not known any more: read them again, or go by the metadata of their rows.
+    #: Tables with unknown columns from now on: read them again, or use the metadata of their rows.
     doubtful: tuple[Table, ...] = ()
 
 
 class Catalog(Tables):
-    """The tables of a source, which follow the statements of its log.
+    """The tables of a source, updated by the statements of its log.
 
-    A table that it does not hold and that is not doubtful does not exist: put all tables of the source first, or say
-    ``complete=False``, or which databases are ``unread``. ``lower_case_table_names`` is the server's setting. None: it is
-    not known, and a statement makes doubtful which of its tables are called as others but for the case, and those as well.
+    A table that is neither known nor doubtful does not exist. So first ``put`` all tables of the source, or pass
+    ``complete=False`` or the ``unread`` databases. ``lower_case_table_names`` is the server's setting. If it is None
+    (unknown), a statement makes its tables doubtful if other names differ only in case, and those tables too.
     """
 
     def apply(
@@ -55,21 +55,21 @@ class Catalog(Tables):
         connection_charset: str = "utf8mb4",
         statement: Statement | None = None,
     ) -> Applied:
-        """Follow a statement of the log; never raises.
+        """Apply a statement of the log; never raises.
 
         Args:
-            sql_mode, server_charset ("": not known), explicit_defaults, connection_charset: from the status variables of
-                its event, see ``events.query_context`` and ``events.ddl_context``.
-            flavor, version: of the server that wrote it; integer types are shown with widths before MySQL 8.0.19.
-            error: error code of its event: the statement failed, but not before it had changed something.
-            session: thread id of its event, which tells apart temporary tables.
-            statement: what it does, where its text was classified already.
+            sql_mode, server_charset ("": unknown), explicit_defaults, connection_charset: from the event's status variables,
+                see ``events.query_context`` and ``events.ddl_context``.
+            flavor, version: the server that wrote the statement. Integer types have display widths before MySQL 8.0.19.
+            error: the event's error code: the statement failed after it had changed something.
+            session: the event's thread id, which distinguishes temporary tables.
+            statement: the classified statement, if available.
         """
         statement = statement or classify(sql, default_schema, sql_mode=sql_mode, flavor=flavor)
         if statement.kind != "ddl" and not statement.remade:
             return Applied()
         if error and statement.event_type == "CREATE" and statement.replaces and not statement.temporary:
-            gone = TableChanges(dict.fromkeys(statement.tables))  # in the log only if the old table is
+            gone = TableChanges(dict.fromkeys(statement.tables))  # logged only if the old table existed
             return self._with_namesakes(self._commit(gone), statement)
         if error and statement.event_type != "ERASE" and not statement.temporary:
             return self._doubt(statement)
@@ -78,15 +78,15 @@ class Catalog(Tables):
             run = StatementRun(self, Scanner(sql, sql_mode, flavor), statement, dialect, server_charset, session)
             change = run.change()
         except NotUnderstoodError as problem:
-            log.debug("a statement is not followed: %s", problem)
+            log.debug("cannot apply a statement to the schema: %s", problem)
             return self._doubt(statement)
-        except Exception:  # a fault of ours must not stop the stream; the tables are read again instead
-            log.exception("a statement could not be followed")
+        except Exception:  # a bug here must not stop the stream; the tables are read again instead
+            log.exception("cannot apply a statement to the schema")
             return self._doubt(statement)
         return self._with_namesakes(self._commit(change), statement)
 
     def _with_namesakes(self, applied: Applied, statement: Statement) -> Applied:
-        """Doubt tables that may be one or two, and those of a database that may be the one of the statement."""
+        """Mark tables as doubtful whose names differ only in case, and tables of databases whose names do."""
         if self.lower_case_table_names is not None:
             return applied
         doubtful = []
@@ -118,7 +118,7 @@ class Catalog(Tables):
         return Applied(changed, tuple(change.doubtful))
 
     def _doubt(self, statement: Statement) -> Applied:
-        """A statement that is not understood: its tables, those of its database, or all become doubtful."""
+        """Mark the tables of a statement that is not understood as doubtful, those of its database, or all."""
         doubtful = list(statement.tables)
         if statement.schema_wide:
             doubtful += self.tables_of(statement.database)
@@ -132,10 +132,10 @@ class Catalog(Tables):
 
 
 def filled_columns(sql: str, statement: Statement, dialect: Dialect) -> list[str]:
-    """Names of the columns that an ALTER TABLE adds and that are not NULL in the rows that are there, or may be.
+    """Return the columns that an ALTER TABLE adds and that may not be NULL in existing rows.
 
     Raises:
-        NotUnderstoodError: the text says something that is not known here.
+        NotUnderstoodError: the statement is not understood.
     """
     run = StatementRun(Catalog(), Scanner(sql, dialect.sql_mode, dialect.flavor), statement, dialect, "", None)
     added = (one.definition for one in run.alteration().placed if not one.old)

@@ -1,8 +1,8 @@
-"""What a statement of the binary log does: its kind, canal's event type and the tables that it touches.
+"""Classifies a statement of the binary log: kind, canal's event type and affected tables.
 
-Never raises, whatever the text, and never reads more of it than the answer needs: an INSERT of many megabytes costs as
-much as a short one. It has a handler per statement and is not a full parser: the names all stand where they must. What a
-definition says about columns is the business of the schema history.
+Never raises for any text, and reads only as much as necessary: an INSERT of many megabytes costs as much as a short one. It has
+a handler per statement type and is not a full parser, because names have fixed places. The schema history parses column
+definitions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OTHER_VERBS = frozenset(
     "START STOP KILL SHOW DESCRIBE DESC EXPLAIN HELP PREPARE EXECUTE DEALLOCATE SHUTDOWN RESTART CLONE BINLOG CACHE "
     "HANDLER PURGE SIGNAL RESIGNAL GET BACKUP".split()
 )
-#: Objects of CREATE, ALTER and DROP that are no tables.
+#: Objects of CREATE, ALTER and DROP that are not tables.
 _OTHER_OBJECTS = frozenset(
     "VIEW FUNCTION PROCEDURE TRIGGER EVENT PACKAGE USER ROLE SERVER TABLESPACE LOGFILE RESOURCE INSTANCE LIBRARY "
     "CATALOG PREPARE REFERENCE COMPRESSION_DICTIONARY".split()
@@ -32,7 +32,7 @@ _MODIFIERS = frozenset(
 )
 _TABLE_WORDS = ("TABLE", "TABLES")
 _INDEX_WORDS = ("INDEX", "KEY")
-#: Items of an ALTER TABLE that change nothing by themselves.
+#: Items of an ALTER TABLE that have no effect alone.
 _MANNERS = frozenset(("ALGORITHM", "LOCK"))
 
 
@@ -45,14 +45,14 @@ def if_exists(scan: Scanner) -> bool:
 
 
 def pass_wait(scan: Scanner) -> None:
-    """MariaDB's WAIT n or NOWAIT."""
+    """Skip MariaDB's WAIT n or NOWAIT."""
     if not scan.accept("NOWAIT") and scan.peek()[2] == "WAIT" and scan.peek(1)[1].isdigit():
         scan.take()
         scan.take()
 
 
 def _user(scan: Scanner) -> None:
-    """The user after DEFINER: ``= name@host`` or CURRENT_USER()."""
+    """Skip the user after DEFINER: ``= name@host`` or CURRENT_USER()."""
     scan.accept("=")
     scan.take()
     if scan.accept("@"):
@@ -62,7 +62,7 @@ def _user(scan: Scanner) -> None:
 
 
 def object_of(scan: Scanner) -> tuple[str, frozenset[str]]:
-    """The object of a CREATE, ALTER or DROP, taken, and the modifiers before it."""
+    """Take the object of a CREATE, ALTER or DROP; return it with the modifiers before it."""
     modifiers = set()
     while True:
         key = scan.take()[2]
@@ -81,7 +81,7 @@ def object_of(scan: Scanner) -> tuple[str, frozenset[str]]:
 
 
 def created_or_altered(scan: Scanner, schema: str) -> Table | None:
-    """The table of the CREATE TABLE or ALTER TABLE that begins here, taken; None (and nothing told) for anything else."""
+    """Take the table of a CREATE TABLE or ALTER TABLE and return it; None for other statements."""
     if not scan.accept("CREATE", "ALTER") or object_of(scan)[0] != "TABLE":
         return None
     if_exists(scan)
@@ -124,7 +124,7 @@ def _create_table(scan: Scanner, schema: str, modifiers: frozenset[str]) -> Stat
 
 
 def _definition(scan: Scanner, schema: str) -> tuple[Table | None, bool, bool]:
-    """The rest of a CREATE TABLE: (LIKE, SELECT, START TRANSACTION)."""
+    """Parse the rest of a CREATE TABLE; return (LIKE table, has SELECT, has START TRANSACTION)."""
     parenthesis = scan.peek()[2] == "(" and scan.peek(1)[2] == "LIKE"
     if parenthesis:
         scan.take()
@@ -141,7 +141,7 @@ def _definition(scan: Scanner, schema: str) -> tuple[Table | None, bool, bool]:
             depth += 1
         elif key == ")":
             depth -= 1
-        elif key == "SELECT" and before != ".":  # reserved: as a name it would be quoted
+        elif key == "SELECT" and before != ".":  # a reserved word: a name would be quoted
             return None, True, False
         starts = key == "TRANSACTION" and before == "START" and depth <= 0
         before = key
@@ -172,7 +172,7 @@ def _database(scan: Scanner, schema: str, replaces: bool = False, unnamed: bool 
 
 
 def is_database_option(scan: Scanner) -> bool:
-    """ALTER DATABASE without a name: what comes is an option already."""
+    """Return whether an option follows, as in ALTER DATABASE without a name."""
     key, after = scan.peek()[2], scan.peek(1)
     if key in ("DEFAULT", "COLLATE", "CHARACTER"):  # reserved words
         return True
@@ -237,7 +237,7 @@ def _optimize(scan: Scanner, schema: str) -> Statement:
 def _rename(scan: Scanner, schema: str) -> Statement:
     if scan.accept("USER"):
         return other_statement(schema)
-    if scan.accept("DATABASE", "SCHEMA"):  # MySQL 5.1.7 to 5.1.22 had it
+    if scan.accept("DATABASE", "SCHEMA"):  # only in MySQL 5.1.7 to 5.1.22
         return doubtful_statement(schema)
     if not scan.accept(*_TABLE_WORDS):
         return doubtful_statement(schema)
@@ -285,7 +285,7 @@ def _alter_items(scan: Scanner, schema: str, table: Table, conditional: bool) ->
             break
     if not effects:
         effects.append("ALTER")
-    # canal tells the first effect only; here it is the one that matters most, and event_types has all.
+    # canal reports only the first effect. We choose the most important, and event_types has all.
     event_type = next((e for e in ("RENAME", "ALTER") if e in effects), effects[0])
     return Statement(
         "ddl",
@@ -300,7 +300,7 @@ def _alter_items(scan: Scanner, schema: str, table: Table, conditional: bool) ->
 
 
 def _alter_item(scan: Scanner, schema: str, table: Table, tables: list[Table], renames: list[tuple[Table, Table]]) -> str:
-    """Effect of the item that begins here ("" for none); its rest is left for the caller to skip."""
+    """Return the effect of the next ALTER item, "" for none. The caller skips the rest of the item."""
     key = scan.peek()[2]
     if key == "ADD":
         scan.take()
@@ -311,7 +311,7 @@ def _alter_item(scan: Scanner, schema: str, table: Table, tables: list[Table], r
     if key == "RENAME" and scan.peek(1)[2] not in ("COLUMN", "INDEX", "KEY"):
         scan.take()
         scan.accept("TO", "AS", "=")
-        # A bare name is one in the session's schema, not in that of the table (seen on MySQL 9.7 and MariaDB 10.11).
+        # A name without a schema belongs to the session's schema, not to the table's (seen on MySQL 9.7 and MariaDB 10.11).
         new = scan.table(schema)
         if new is None:
             return "ALTER"
@@ -339,7 +339,7 @@ def _add_item(scan: Scanner) -> str:
 
 
 def _partition_table(scan: Scanner, schema: str, key: str) -> Table | None:
-    """The t of EXCHANGE PARTITION p WITH TABLE t, CONVERT PARTITION p TO TABLE t, CONVERT TABLE t TO PARTITION p."""
+    """Return the t of EXCHANGE PARTITION p WITH TABLE t, CONVERT PARTITION p TO TABLE t, CONVERT TABLE t TO PARTITION p."""
     if key == "CONVERT" and scan.accept("TABLE"):
         return scan.table(schema)
     if not scan.accept("PARTITION"):
@@ -351,7 +351,7 @@ def _partition_table(scan: Scanner, schema: str, key: str) -> Table | None:
 
 
 def _next_item(scan: Scanner) -> bool:
-    """Skip to the next item of a list, taking the comma; False at the end of the statement."""
+    """Skip to the next item of a list, including the comma; return False at the end of the statement."""
     while not scan.at_end():
         key = scan.peek()[2]
         if key == "(":
@@ -369,7 +369,7 @@ def _skip_statement(scan: Scanner) -> None:
 
 
 def _set(scan: Scanner, schema: str) -> Statement:
-    """SET STATEMENT … FOR (MariaDB) stands before any statement; every other SET changes no table."""
+    """Classify SET: MariaDB's SET STATEMENT … FOR precedes any statement; other SETs change no table."""
     if not scan.accept("STATEMENT"):
         return other_statement(schema)
     while not scan.at_end():
@@ -399,7 +399,7 @@ _OPAQUE_DML = frozenset(("SELECT", "CALL", "DO", "VALUES", "TABLE", "("))
 
 
 def _one(scan: Scanner, schema: str) -> Statement:
-    """The statement that begins at the next token."""
+    """Classify the statement that begins at the next token."""
     key = scan.take()[2]
     handler = _HANDLERS.get(key)
     if handler is not None:
@@ -412,7 +412,7 @@ def _one(scan: Scanner, schema: str) -> Statement:
 
 
 def _merge(first: Statement, second: Statement) -> Statement:
-    """Two statements of one text: every effect of both, told under the type of the first."""
+    """Combine two statements of a text: the effects of both, with the type of the first."""
     return attrs.evolve(
         first,
         event_type=second.event_type if first.temporary and second.event_types else first.event_type,
@@ -427,10 +427,10 @@ def _merge(first: Statement, second: Statement) -> Statement:
 
 
 def classify(sql: str, default_schema: str, *, sql_mode: int = 0, flavor: str = "") -> Statement:
-    """What ``sql`` does in a session whose current schema is ``default_schema``.
+    """Classify ``sql``, executed in a session with the current schema ``default_schema``.
 
-    ``sql_mode`` (from the event's status variables) decides what double quotes and backslashes mean; with 0 a
-    double-quoted word is taken as a name wherever only a name can stand. ``flavor``: see :class:`Scanner`.
+    ``sql_mode`` (from the event's status variables) determines the meaning of double quotes and backslashes. With 0, a
+    double-quoted word is a name where only a name is allowed. ``flavor``: see :class:`Scanner`.
     """
     statement = transaction_statement(sql, default_schema)
     if statement is not None:
@@ -438,7 +438,7 @@ def classify(sql: str, default_schema: str, *, sql_mode: int = 0, flavor: str = 
     scan = Scanner(sql, sql_mode, flavor)
     while scan.accept(";"):
         pass
-    if scan.peek()[0] == END:  # only blanks and comments
+    if scan.peek()[0] == END:  # only whitespace and comments
         return doubtful_statement(default_schema) if scan.broken else other_statement(default_schema)
     statement = _one(scan, default_schema)
     while statement.kind == "ddl" and scan.accept(";"):

@@ -1,6 +1,6 @@
-"""Data types: what the text of one says, and the type that the server makes of it.
+"""Parses data types, and computes the type that the server creates.
 
-Never guesses: what is not understood raises NotUnderstoodError.
+Never guesses: a text that is not understood raises NotUnderstoodError.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from canal.parse.schema.words import expect, number, string
 from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, label_text
 from canal.schema import GEOMETRY_KINDS, TEXT_TYPES, TYPE_CODES, UNTOLD, ColumnSchema, as_binary, column_from_text, is_sure
 
-#: Schemas that stand before a type in MariaDB, and the sql_mode by which the type is read then.
+#: MariaDB's schema qualifiers of a type, with the sql_mode in which the type is interpreted.
 _TYPE_SCHEMAS = {"mariadb_schema": 0, "oracle_schema": ORACLE, "maxdb_schema": MAXDB}
 _INTEGERS = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}
 _BLOB_SIZES = (("tiny", 0xFF), ("", 0xFFFF), ("medium", 0xFFFFFF), ("long", 0xFFFFFFFF))
-#: As the servers spell them.
+#: In the servers' spelling.
 GEOMETRIES = frozenset((*GEOMETRY_KINDS, "geomcollection"))
 _SYNONYMS = {
     "integer": "int",
@@ -44,17 +44,17 @@ _WITH_LENGTH = (
     frozenset("bit year time datetime timestamp char varchar binary varbinary text blob vector".split()) | _INTEGERS.keys()
 )
 _WITH_SCALE = frozenset(("float", "double", "decimal"))
-#: Types that take UNSIGNED, which says nothing of a YEAR.
+#: Types that accept UNSIGNED. It has no effect on YEAR.
 SIGNED = _INTEGERS.keys() | _WITH_SCALE | {"year"}
 
 
 def read_type(scan: Scanner, dialect: Dialect) -> ColumnType:
-    """A data type with its arguments; UNSIGNED and the like come with the attributes."""
+    """Parse a data type with its arguments. UNSIGNED and similar words are column attributes."""
     if scan.peek()[0] != WORD:
-        raise NotUnderstoodError("no type where one should stand")
+        raise NotUnderstoodError("a type is missing")
     word = scan.take()[2].lower()
     if dialect.is_mariadb and word in _TYPE_SCHEMAS and scan.accept("."):
-        if scan.peek()[2] in ("DATE", "TIMESTAMP"):  # other types are read as without it
+        if scan.peek()[2] in ("DATE", "TIMESTAMP"):  # the qualifier does not affect other types
             dialect = attrs.evolve(dialect, sql_mode=dialect.sql_mode & ~(ORACLE | MAXDB) | _TYPE_SCHEMAS[word])
         return read_type(scan, dialect)
     if word in ("enum", "set"):
@@ -104,7 +104,7 @@ def _base(scan: Scanner, word: str, dialect: Dialect) -> tuple[str, str | None]:
 
 
 def _long_text(scan: Scanner) -> str:
-    """LONG, LONG VARCHAR and LONG CHAR VARYING are all the same type."""
+    """Skip the rest of LONG, LONG VARCHAR or LONG CHAR VARYING, which are the same type."""
     if scan.peek()[2] in ("CHAR", "CHARACTER") and scan.peek(1)[2] == "VARYING":
         scan.take()
         scan.take()
@@ -122,7 +122,7 @@ def _labels(scan: Scanner, dialect: Dialect) -> tuple[str | bytes, ...]:
 
 
 def _label(scan: Scanner, dialect: Dialect) -> str | bytes:
-    """A member: a text, or the bytes of x'61', 0x61, b'1100001' or 0b1100001."""
+    """Parse a label: a text, or bytes as x'61', 0x61, b'1100001' or 0b1100001."""
     kind, text, key = scan.peek()
     if kind != WORD:
         return string(scan, dialect)
@@ -131,28 +131,28 @@ def _label(scan: Scanner, dialect: Dialect) -> str | bytes:
     try:
         number = int(digits, 16 if "X" in key[:2] else 2)
     except ValueError:
-        raise NotUnderstoodError("no string where one should stand") from None
+        raise NotUnderstoodError("a string is missing") from None
     return number.to_bytes((len(digits) * (4 if "X" in key[:2] else 1) + 7) // 8, "big")
 
 
-#: A label that is the same text in every charset.
+#: A label that has the same bytes in every charset.
 _SAME_LABEL = re.compile("([ -?A-Z_a-z]*[!-?A-Z_a-z])?")
 
 
 def stored_label(label: str | bytes, charset: str, dialect: Dialect) -> str:
-    """A member as a column of this charset keeps it: text comes by the charset of the session, and loses trailing blanks."""
+    """Return a label as a column of this charset stores it: converted from the session's charset, without trailing spaces."""
     if charset == UNTOLD:
         if isinstance(label, str) and _SAME_LABEL.fullmatch(label):
             return label
-        raise NotUnderstoodError("a member, and the default charset is not known")
+        raise NotUnderstoodError("a label, but the default charset is unknown")
     if charset == "filename" and not (isinstance(label, str) and re.fullmatch(r"\w*", label, re.ASCII)):
-        raise NotUnderstoodError("a member in the charset of file names")
+        raise NotUnderstoodError("a label in the charset of file names")
     if isinstance(label, str) and dialect.connection_charset == "binary":
         label = label.encode("utf-8", "surrogateescape")
     if isinstance(label, bytes):
         width = WIDE.get(charset, 1)
         if width > 1 and not dialect.has("wide_labels"):
-            raise NotUnderstoodError("bytes of a wide charset")
+            raise NotUnderstoodError("bytes in a wide charset")
         found = label_text(label.rjust(-(-len(label) // width) * width, b"\0"), charset)
     elif not is_sure(label):
         return label
@@ -169,7 +169,7 @@ def _arguments(scan: Scanner, base: str) -> tuple[int, int | None]:
         raise NotUnderstoodError(f"{base} takes no arguments")
     scan.take()
     length, scale = 0 if scan.peek()[2] == "." else number(scan), None
-    if scan.accept("."):  # the servers cut it off: DECIMAL(19.5) is DECIMAL(19)
+    if scan.accept("."):  # servers ignore the fraction: DECIMAL(19.5) is DECIMAL(19)
         if scan.peek()[2] != ")":
             number(scan)
     elif base in _WITH_SCALE and scan.accept(","):
@@ -179,7 +179,7 @@ def _arguments(scan: Scanner, base: str) -> tuple[int, int | None]:
 
 
 def type_text(found: ColumnType, dialect: Dialect, charset: str | None) -> str:
-    """The type as information_schema spells it, in a column of this charset."""
+    """Return the type as information_schema spells it for this charset."""
     base, length = found.base, found.length
     if base in _INTEGERS:
         return _integer_text(found, dialect)
@@ -224,7 +224,7 @@ def _fraction_text(found: ColumnType) -> str:
 
 
 def _quoted(label: str) -> str:
-    """A member as the servers print it."""
+    """Quote a label as servers do."""
     for char, escape in (("\\", "\\\\"), ("\0", "\\0"), ("\n", "\\n"), ("\r", "\\r"), ("'", "''")):
         label = label.replace(char, escape)
     return f"'{label}'"
@@ -244,46 +244,46 @@ def _character_text(found: ColumnType, dialect: Dialect, charset: str | None) ->
             raise NotUnderstoodError(f"a {base} without a length")
         if length * width > longest_varchar(dialect):  # outside of strict mode
             if charset == UNTOLD:
-                raise NotUnderstoodError("how long a VARCHAR is, and the default charset is not known")
+                raise NotUnderstoodError("the length of a VARCHAR is unknown without the default charset")
             base, length = blob_of(length * width, "text" if base == "varchar" else "blob"), None
     elif length is not None and base in ("text", "blob"):
         if charset == UNTOLD and blob_of(length, base) != blob_of(length * width, base):
-            raise NotUnderstoodError("how long a TEXT is, and the default charset is not known")
+            raise NotUnderstoodError("the length of a TEXT is unknown without the default charset")
         # TEXT(0) is a TINYTEXT on MySQL, a TEXT on MariaDB.
         base, length = blob_of(length * width, base) if length or not dialect.is_mariadb else base, None
     return (f"{base}({length})" if length is not None else base) + " /*M!100301 COMPRESSED*/" * found.compressed
 
 
-#: The most bytes that a character takes in any charset.
+#: Maximum bytes per character in any charset.
 _ANY_BYTES = max(MAX_CHAR_BYTES.values())
 
 
 def char_bytes(charset: str | None) -> int:
-    """The most bytes that a character takes."""
+    """Return the maximum bytes per character."""
     if charset == UNTOLD:
-        raise NotUnderstoodError("the default charset is not known")
+        raise NotUnderstoodError("the default charset is unknown")
     return MAX_CHAR_BYTES.get(charset or "", 1)
 
 
 def longest_varchar(dialect: Dialect) -> int:
-    """Bytes of the longest VARCHAR or VARBINARY; a longer one becomes a TEXT or BLOB outside of strict mode."""
+    """Return the bytes of the longest VARCHAR or VARBINARY. Longer ones become TEXT or BLOB outside strict mode."""
     return 0xFFFC if dialect.has("short_varchars") else 0xFFFF
 
 
 def text_size(base: str) -> int:
-    """Bytes that a TEXT or BLOB type holds."""
+    """Return the capacity of a TEXT or BLOB type in bytes."""
     return dict(_BLOB_SIZES)[base[:-4]]
 
 
 def blob_of(size: int, kind: str) -> str:
-    """The smallest TEXT or BLOB type for so many bytes."""
+    """Return the smallest TEXT or BLOB type for ``size`` bytes."""
     return next((prefix for prefix, most in _BLOB_SIZES if size <= most), "long") + kind
 
 
 def converted_type(text: str, old: str | None, new: str, dialect: Dialect) -> str:
-    """The type that CONVERT TO makes of a text column's, so that it still has room for as many characters.
+    """Return the type after CONVERT TO, which has room for the same number of characters.
 
-    MySQL 9.7 makes a TEXT, which may have less room, of every VARCHAR that gets too long and whose charset was a wide one.
+    MySQL 9.7 converts every VARCHAR from a wide charset that becomes too long to TEXT, which may have less room.
     """
     base = re.match("[a-z]*", text)[0]  # type: ignore[index]
     width = char_bytes(new)
@@ -295,15 +295,15 @@ def converted_type(text: str, old: str | None, new: str, dialect: Dialect) -> st
         if size > longest_varchar(dialect):
             is_unsure = char_bytes(old) > 1 and dialect.has("wide_varchar_may_become_text")
             if is_unsure and not dialect.has("wide_varchar_becomes_text"):
-                raise NotUnderstoodError("which TEXT a VARCHAR becomes")
+                raise NotUnderstoodError("which TEXT type a VARCHAR becomes")
             text = ("text" if is_unsure else blob_of(size, "text")) + text[text.index(")") + 1 :]
     return as_binary(text) if new == "binary" else text
 
 
 def resolve(column: ColumnDefinition, dialect: Dialect, default: str | None, *, forced: bool = False) -> ColumnSchema:
-    """The column as the server makes it where ``default`` is the charset of columns that name none.
+    """Return the column as the server creates it. ``default`` is the charset of columns without a charset.
 
-    ``forced``: of all text columns, as CONVERT TO in the same statement has it.
+    ``forced``: use ``default`` for all text columns, as CONVERT TO in the same statement does.
     """
     charset: str | None = None
     base = column.type.base
@@ -312,7 +312,7 @@ def resolve(column: ColumnDefinition, dialect: Dialect, default: str | None, *, 
         if forced and charset != "binary":
             charset = default
         if charset is None and not dialect.has("row_metadata"):
-            raise NotUnderstoodError("a text column, and the default charset is not known")
+            raise NotUnderstoodError("a text column, but the default charset is unknown")
         charset = charset or UNTOLD
     labels = None
     if column.type.labels is not None:

@@ -1,6 +1,6 @@
-"""Column definitions and table options of a CREATE TABLE or ALTER TABLE, read from the tokens of a Scanner.
+"""Parses column definitions and table options of a CREATE TABLE or ALTER TABLE.
 
-Never knows a table and never guesses: what is not understood to the last word raises NotUnderstoodError.
+Never guesses: a text that is not fully understood raises NotUnderstoodError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from canal.parse.schema.words import column_name, expect, group, join_choices, m
 
 
 def read_column(scan: Scanner, dialect: Dialect, body: Body) -> ColumnDefinition:
-    """A name, a type and attributes, up to what ends the definition; its keys go to ``body``."""
+    """Parse a name, a type and attributes. Keys are added to ``body``."""
     return read_definition(scan, dialect, body, column_name(scan))
 
 
@@ -44,7 +44,7 @@ def read_definition(scan: Scanner, dialect: Dialect, body: Body, named: str) -> 
 
 @attrs.define
 class _ColumnReader:
-    """The attributes of one column, in any order; every word of them is accounted for."""
+    """Parses the attributes of a column, in any order. Every word must be understood."""
 
     scan: Scanner
     dialect: Dialect
@@ -56,7 +56,7 @@ class _ColumnReader:
     visible: bool = True
     row_bound: str = ""
     virtual: bool = False
-    #: Names of the keys that the attributes ask for, each once.
+    #: Names of the keys that the attributes create, without duplicates.
     keys: dict[str, None] = attrs.field(factory=dict)
     counts: bool = False
     has_value: bool = False
@@ -82,7 +82,7 @@ class _ColumnReader:
             self.nullable = False
 
     def own_keys(self) -> list[Key]:
-        """Beside a primary key of the column MariaDB makes no unique one."""
+        """Return the column's keys. MariaDB creates no unique key in addition to a primary key."""
         named = [PRIMARY] if self.dialect.is_mariadb and PRIMARY in self.keys else self.keys
         return [Key(one, True, ((self.name, None),)) for one in named]
 
@@ -99,7 +99,7 @@ class _ColumnReader:
             if kind == WORD and handler is not None:
                 self.scan.take()
                 handler(self)
-            elif kind in (WORD, NAME) and self.scan.peek(1)[2] == "=":  # an engine's own attribute
+            elif kind in (WORD, NAME) and self.scan.peek(1)[2] == "=":  # an engine's attribute
                 self.scan.take()
                 self.scan.take()
                 self.scan.take()
@@ -129,7 +129,7 @@ class _ColumnReader:
         self.charset = CharsetChoice(charset)
 
     def binary(self) -> None:
-        """The charset's binary collation: CHAR(5) BINARY is no BINARY(5)."""
+        """Accept the charset's binary collation: CHAR(5) BINARY is not BINARY(5)."""
 
     def not_(self) -> None:
         if expect(self.scan, "NULL", "SECONDARY", "ENFORCED") == "NULL":
@@ -151,7 +151,7 @@ class _ColumnReader:
         self.counts = True
 
     def serial(self) -> None:
-        """SERIAL DEFAULT VALUE, which stands for NOT NULL AUTO_INCREMENT UNIQUE."""
+        """Parse SERIAL DEFAULT VALUE, which means NOT NULL AUTO_INCREMENT UNIQUE."""
         expect(self.scan, "DEFAULT")
         expect(self.scan, "VALUE")
         self.auto_increment()
@@ -254,7 +254,7 @@ _ATTRIBUTES: dict[str, _Attribute] = {
 
 
 def read_body(scan: Scanner, dialect: Dialect) -> Body:
-    """The brackets of a CREATE TABLE or of an ADD, the opening one taken."""
+    """Parse the body of a CREATE TABLE or ADD, after the opening parenthesis."""
     body = Body()
     while True:
         if at_key(scan):
@@ -266,7 +266,7 @@ def read_body(scan: Scanner, dialect: Dialect) -> Body:
 
 
 def create_options(scan: Scanner) -> TableOptions:
-    """What follows the columns of a CREATE TABLE, up to its end or its query."""
+    """Parse the text after the columns of a CREATE TABLE, up to the end or the query."""
     found = TableOptions()
     while not scan.at_end():
         choice = maybe_charset(scan)
@@ -297,7 +297,7 @@ def create_options(scan: Scanner) -> TableOptions:
 
 
 def engine_name(scan: Scanner) -> str:
-    """What ENGINE, which comes next, names, in lower case."""
+    """Return the engine of an ENGINE option, in lower case."""
     scan.take()
     scan.accept("=")
     found = scan.take()[1].lower()
@@ -308,7 +308,7 @@ _QUERY_STARTS = frozenset(("AS", "SELECT", "VALUES", "TABLE", "WITH", "IGNORE", 
 
 
 def database_charset(scan: Scanner) -> CharsetChoice | None:
-    """The charset among the options of a CREATE or ALTER DATABASE."""
+    """Return the charset in the options of a CREATE or ALTER DATABASE."""
     found = None
     while not scan.at_end():
         choice = maybe_charset(scan)

@@ -1,4 +1,4 @@
-"""Changes of rows that were logged as statements: which tables they change, as far as their text tells."""
+"""Finds the tables that a row change logged as a statement affects, as far as the text shows them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AFTER_TABLE = frozenset(
 
 
 def opaque_dml(schema: str) -> Statement:
-    """A statement that was logged because it changes rows, by ways that its text does not show (a stored function)."""
+    """Return a statement that changes rows in a way its text does not show, such as by a stored function."""
     return Statement("dml", "QUERY", default_schema=schema, doubtful=True)
 
 
@@ -45,7 +45,7 @@ def load(scan: Scanner, schema: str) -> Statement:
 
 
 def update(scan: Scanner, schema: str) -> Statement:
-    """All tables of the list: which of them the SET names would need their columns."""
+    """Return all listed tables: finding those that SET changes would require their columns."""
     while scan.accept("LOW_PRIORITY", "IGNORE"):
         pass
     return _dml("UPDATE", [table for _, table in _references(scan, schema, ("SET",))], schema)
@@ -66,7 +66,7 @@ def delete(scan: Scanner, schema: str) -> Statement:
 
 
 def _delete_targets(scan: Scanner, schema: str) -> list[tuple[bool, Table]]:
-    """Names before USING or FROM, or of the only table: (has a schema of its own, name)."""
+    """Return (has a schema, table) for the names before USING or FROM, or for a single table."""
     targets = []
     while True:
         owned = scan.peek(1)[2] == "." and scan.peek(2)[2] != "*"
@@ -82,7 +82,7 @@ def _delete_targets(scan: Scanner, schema: str) -> list[tuple[bool, Table]]:
 
 
 def _references(scan: Scanner, schema: str, stop: tuple[str, ...]) -> list[tuple[str, Table]]:
-    """(alias, table) of a list of table references up to one of the words; derived tables are only read."""
+    """Return (alias, table) for table references up to one of the ``stop`` words. Skips derived tables."""
     found = []
     expect = True
     while not scan.at_end() and scan.peek()[2] not in stop:
@@ -123,7 +123,7 @@ def _alias(scan: Scanner) -> str:
 
 
 def with_(scan: Scanner, schema: str) -> Statement:
-    """Common table expressions before an UPDATE or DELETE."""
+    """Skip common table expressions before an UPDATE or DELETE."""
     while not scan.at_end():
         key = scan.peek()[2]
         if key == "(":

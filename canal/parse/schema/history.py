@@ -1,9 +1,9 @@
-"""The schema history: the columns of all tables, versioned by the position in the log from which on they hold.
+"""The schema history: the columns of all tables, versioned by log position.
 
-Never reads a statement, and never asks a server: it keeps what it is given and gives it back as of a position.
+Never parses a statement and never queries a server: stores table versions and returns them for a position.
 
-A step is a position and what changed there. Steps come in the order of the log, so those that are done at a position are
-the first ones: what holds there is, for each table, the last of its versions among them.
+A step is a position with the changes there. Steps are in log order, so the steps done at a position come first. The state at a
+position is each table's last version among these steps.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from canal.errors import CursorError, HistoryError
 from canal.position import Position
 
 Table = tuple[str, str]
-#: A table as JSON values; True: it may exist with columns that are not known; None: it does not exist.
+#: A table as JSON values; True: it may exist with unknown columns; None: it does not exist.
 Version = dict[str, Any] | bool | None
 
 
 @attrs.frozen
 class Snapshot:
-    """All tables as of a position (none of them None), and ``settings``: what is not about a table, as JSON values.
+    """All tables at a position (never None), and ``settings``: other state as JSON values.
 
-    ``ahead`` are the settings of the last step of those that are forgotten, which come after the position.
+    ``ahead``: the settings of the last discarded step, which was after the position.
     """
 
     tables: Mapping[Table, Version]
@@ -46,40 +46,40 @@ class Snapshot:
 
 @runtime_checkable
 class SchemaHistory(Protocol):
-    """Keeps versions of tables by position, for one destination at a time; used by one thread."""
+    """Stores versions of tables by position, for one destination at a time, used by one thread."""
 
     def open(self, destination: str) -> None:
-        """Begin. Raises HistoryError when what is stored cannot be used."""
+        """Open the history. Raises HistoryError if the stored data is unusable."""
 
     def restore(self, position: Position) -> Snapshot | None:
-        """What holds at a position; None if nothing is kept from so far back. Steps after it are forgotten.
+        """Return the state at a position, and discard later steps; None if nothing that old is stored.
 
         Raises:
-            HistoryError: the position cannot be compared with those of the steps, or what is stored is damaged.
+            HistoryError: the position cannot be compared with those of the steps, or the stored data is damaged.
         """
 
     def add(self, position: Position, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None) -> None:
-        """One more step, later than all others, durable on return; ``settings`` None: as before.
+        """Store a step after all others; durable on return. ``settings`` None: unchanged.
 
         Raises:
-            HistoryError: it could not be stored.
+            HistoryError: the step could not be stored.
         """
 
     def prune(self, position: Position) -> None:
-        """Forget what only positions before this one need."""
+        """Forget data that is needed only before this position."""
 
     def forget(self) -> None:
-        """Forget everything: another server's log is read from here on, and its positions do not compare."""
+        """Forget everything, because a log of another server is read from now on."""
 
     def close(self) -> None:
-        """End; ``open`` may follow."""
+        """Close the history; ``open`` may follow."""
 
 
 def is_done(step: Position, position: Position) -> bool | None:
-    """Whether a step at one position is behind who resumes at the other; None if they cannot be compared."""
+    """Return whether a step is done for a reader that resumes at the position; None if they cannot be compared."""
     before = step.precedes(position)
     if before is None:
-        # Another source, and each has done what the other has not: so the step is not among what was done.
+        # Another source, and each has executed something that the other lacks: so the step is not done.
         return False if _gtid_sources(step) & _gtid_sources(position) else None
     if before is False:
         after = position.precedes(step)
@@ -88,24 +88,24 @@ def is_done(step: Position, position: Position) -> bool | None:
 
 
 def _gtid_sources(position: Position) -> set[str]:
-    """UUIDs, or the domains of MariaDB."""
+    """Return the UUIDs, or MariaDB's domains."""
     return {part.partition(":" if ":" in part else "-")[0] for part in position.gtid.split(",") if part}
 
 
 class OtherSourceError(HistoryError):
-    """The history is one of another source."""
+    """The history belongs to another source."""
 
 
 def _incomparable(step: Position, position: Position, where: str) -> HistoryError:
     return OtherSourceError(
-        f"the schema history{where} knows {step} of {step.source or 'an unnamed source'}, which does not compare with "
+        f"the schema history{where} has position {step} of {step.source or 'an unnamed source'}, which cannot be compared with "
         f"{position} of {position.source or 'an unnamed source'}",
-        remedy="It is one of another source: give this one a history of its own, or delete it to start anew.",
+        remedy="The history belongs to another source: use a separate history for this source, or delete it to start over.",
     )
 
 
 def count_done(count: int, position_of: Callable[[int], Position], position: Position, where: str = "") -> int:
-    """How many of so many steps, which are in the order of the log, are done at the position."""
+    """Return how many of the steps are done at the position. Steps are in log order."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -120,7 +120,7 @@ def count_done(count: int, position_of: Callable[[int], Position], position: Pos
 
 
 class MemoryHistory:
-    """Keeps the schema history for as long as the process lives: enough for lost connections, not for a restart."""
+    """Keeps the schema history in memory: enough for reconnects, not for a restart."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[Position, dict[Table, Version], Mapping[str, Any] | None]] = []
@@ -153,7 +153,7 @@ class MemoryHistory:
         pass
 
     def bind(self, *turn: object) -> None:
-        """A turn of this process begins: others may have followed changes of tables since its last one."""
+        """Start a turn of this process: forget everything, because another process may have followed schema changes."""
         self.forget()
 
     def _done(self, position: Position) -> int:
@@ -169,12 +169,12 @@ class MemoryHistory:
 
 
 class CatchUpHistory(MemoryHistory):
-    """That of a client which reads over a connection of its own: it begins empty, whatever history the Instance keeps."""
+    """The history of a client that catches up over a private connection. It starts empty, without the Instance's history."""
 
-    #: What helps if the columns of a table are not known.
+    #: Remedies for unknown columns.
     ways: Final = (
-        "restart the instance if its schema history reaches back to the cursor of this client, which reads over a connection of "
-        "its own and without that history",
+        "restart the instance if its schema history reaches back to this client's cursor: the client catches up over a private "
+        "connection without that history",
         "seek() to a position after the change",
     )
 
@@ -193,15 +193,15 @@ _DAMAGED: Final = "Restore the file from a backup, or delete it: tables are then
 
 
 class FileHistory:
-    """Keeps the schema history in ``<directory>/<destination>/schema.db``, a SQLite database.
+    """Stores the schema history in ``<directory>/<destination>/schema.db``, a SQLite database.
 
-    It is made when there is something to keep, each step is synced before ``add`` returns, and a second process is kept out.
+    The file is created by the first ``add``. Each step is synced before ``add`` returns. A second process is locked out.
 
     Args:
-        directory: parent folder of the destinations' folders; made if absent. May be that of a FileMeta.
-        keep_days: steps younger than this stay, whatever the cursors: for a start in the past.
-        wait: seconds that another process has to give it up, before that is an error.
-        clock: gives seconds since 1970.
+        directory: parent directory of the destinations' directories; created if missing. A FileMeta may use it too.
+        keep_days: keep steps younger than this, regardless of cursors, for a start in the past.
+        wait: seconds to wait for another process's lock.
+        clock: returns Unix seconds.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class FileHistory:
         return Snapshot(kept, self._settings("id <= ?", last), ahead)
 
     def _settings(self, where: str, step: int) -> dict[str, Any]:
-        """The last of some steps."""
+        """Return the last settings among the selected steps."""
         assert self._database is not None
         ((settings,),) = self._database.execute(
             f"SELECT settings FROM step WHERE {where} AND settings IS NOT NULL ORDER BY id DESC LIMIT 1", (step,)
@@ -321,7 +321,7 @@ class FileHistory:
         database = sqlite3.connect(self._path, timeout=self._wait, isolation_level=None, check_same_thread=False)
         try:
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
-            database.execute("PRAGMA synchronous = EXTRA")  # of the folder too, when a transaction is over
+            database.execute("PRAGMA synchronous = EXTRA")  # also sync the directory after a transaction
             database.execute("BEGIN EXCLUSIVE")
             database.execute("COMMIT")
             self._check(database)
@@ -341,8 +341,8 @@ class FileHistory:
             raise HistoryError(f"{self._path} is not a schema history", remedy=_DAMAGED)
         elif version != _FORMAT:
             raise HistoryError(
-                f"{self._path} has format {version}, not {_FORMAT}",
-                remedy="Read it with the version of this library that wrote it, or a later one.",
+                f"{self._path} has format {version} instead of {_FORMAT}",
+                remedy="Use the version of this library that wrote it, or a later one.",
             )
         elif database.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
             raise HistoryError(f"{self._path} is damaged", remedy=_DAMAGED)
@@ -367,21 +367,21 @@ class FileHistory:
             busy = "locked" in str(error)
             raise HistoryError(
                 f"cannot {doing} {self._path}: {error}",
-                remedy="Another process uses it: stop that one, or give this one a directory of its own."
+                remedy="Another process uses it: stop that process, or use a different directory."
                 if busy
-                else "Make room on the disk or correct the rights of the folder; nothing was lost.",
+                else "Free disk space or correct the directory's permissions; no data was lost.",
             ) from error
         except OSError as error:
             raise HistoryError(
-                f"cannot {doing} {self._path}: {error.strerror}", remedy="Correct the rights of the folder."
+                f"cannot {doing} {self._path}: {error.strerror}", remedy="Correct the directory's permissions."
             ) from error
         except (sqlite3.Error, zlib.error, ValueError, TypeError, CursorError) as error:
             raise HistoryError(f"{self._path} is damaged: {error}", remedy=_DAMAGED) from error
 
     def _leave_to_parent(self) -> None:
-        """In a fork: not open. SQLite, if it closed the database here, would end the parent's transaction and locks."""
+        """Abandon the database in a forked child. Closing it there would end the parent's transaction and locks."""
         if self._database is not None:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))  # so that nothing ever closes it
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))  # leak it, so that it is never closed
             self._database = None
 
 
@@ -397,7 +397,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _name(table: Table) -> str:
-    return json.dumps(table)  # ASCII: a name may be no Unicode
+    return json.dumps(table)  # ASCII: a name may not be valid Unicode
 
 
 def _table(name: str) -> Table:
@@ -406,7 +406,7 @@ def _table(name: str) -> Table:
 
 
 def _blob(value: Any) -> bytes:
-    """Compressed, which also gives each version a checksum."""
+    """Compress a value, which also adds a checksum."""
     return zlib.compress(json.dumps(value, separators=(",", ":"), sort_keys=True).encode("ascii"))
 
 

@@ -1,6 +1,6 @@
-"""Keys, constraints and periods of a CREATE TABLE or ALTER TABLE, read from the tokens of a Scanner.
+"""Parses keys, constraints and periods of a CREATE TABLE or ALTER TABLE.
 
-Never guesses: what is not understood to the last word raises NotUnderstoodError.
+Never guesses: a text that is not fully understood raises NotUnderstoodError.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEY_STARTS = frozenset(
 
 
 def at_key(scan: Scanner) -> bool:
-    """Whether a key, a constraint or a period begins here, not a column."""
+    """Return whether a key, a constraint or a period begins here rather than a column."""
     key, after = scan.peek()[2], scan.peek(1)[2]
     if key == "PERIOD":
         return after == "FOR"
@@ -26,7 +26,7 @@ def at_key(scan: Scanner) -> bool:
 
 
 def read_key(scan: Scanner, dialect: Dialect, body: Body) -> None:
-    """A key, a constraint or a period, whole."""
+    """Parse a key, a constraint or a period."""
     named = ""
     if scan.accept("CONSTRAINT"):
         _if_not_exists(scan)
@@ -57,7 +57,7 @@ def read_key(scan: Scanner, dialect: Dialect, body: Body) -> None:
 
 
 def read_key_rest(scan: Scanner, named: str, unique: bool, conditional: bool) -> Key:
-    """A key from its USING or its columns on."""
+    """Parse a key from USING or the columns on."""
     is_hash = _using(scan)
     columns, period = _key_columns(scan)
     is_hash = key_options(scan) or is_hash
@@ -81,7 +81,7 @@ def _at_key_columns(scan: Scanner) -> bool:
 
 
 def _key_columns(scan: Scanner) -> tuple[tuple[tuple[str, int | None], ...], str]:
-    """The columns of a key with their prefix lengths ("" stands for an expression), and the period WITHOUT OVERLAPS or ""."""
+    """Return (column, prefix length) pairs ("" for an expression), and the period of WITHOUT OVERLAPS or ""."""
     expect(scan, "(")
     columns: list[tuple[str, int | None]] = []
     while True:
@@ -125,7 +125,7 @@ _KEY_OPTIONS = (
 
 
 def key_options(scan: Scanner) -> bool:
-    """Pass over a key's options; whether USING HASH is among them."""
+    """Skip a key's options; return whether they contain USING HASH."""
     is_hash = False
     while True:
         if scan.peek()[2] in ("USING", "TYPE"):
@@ -148,7 +148,7 @@ def key_options(scan: Scanner) -> bool:
         elif not key:
             if scan.peek()[0] not in (WORD, NAME) or scan.peek(1)[2] != "=" or scan.peek()[2] in ("ALGORITHM", "LOCK"):
                 return is_hash
-            for _ in range(3):  # an engine's own option of the key, such as M=8 of a vector index
+            for _ in range(3):  # an engine's option, such as M=8 of a vector index
                 scan.take()
 
 

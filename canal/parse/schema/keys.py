@@ -1,6 +1,6 @@
-"""The keys of a table: their names and order, which of them identifies rows, and the hidden columns that they bring.
+"""The keys of a table: names, order, the key that identifies rows, and hidden columns for keys.
 
-Never reads a statement.
+Never parses a statement.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from canal.parse.schema.column_types import GEOMETRIES, char_bytes, text_size
 from canal.parse.schema.parts import INNODB, Key, NotUnderstoodError
 from canal.schema import ColumnSchema, column_from_text
 
-#: MariaDB's column of the time a row ends, in tables that name none.
+#: MariaDB's column for the end of a row's period, if the table does not name it.
 ROW_END = "row_end"
-#: Bytes of the longest unique key that an engine of MariaDB keeps without a hidden hash; None: it never has one.
+#: Maximum bytes of a unique key without a hidden hash column, by engine of MariaDB; None: never a hash.
 _LONGEST_KEY: dict[str, int | None] = {INNODB: 3072, "myisam": 1000, "memory": None, "aria": None}
-#: What every engine can do without.
+#: A key size that no engine hashes.
 _SURE_KEY = 255
-#: Bytes of a column of geometry that MariaDB takes into a key which does not say how many, and those that it takes for all.
+#: Bytes of a geometry in a MariaDB key without a length, of a POINT, and the length that means the whole geometry.
 _GEOMETRY_BYTES, POINT_BYTES = 8, 25
 GEOMETRY_NUMBER = 4
-#: Of a TIMESTAMP(6), which versioned tables add to each unique key.
+#: Bytes of the TIMESTAMP(6) that versioned tables add to each unique key.
 _ROW_END_BYTES = 7
 
 
 def hidden_columns(columns: tuple[ColumnSchema, ...], keys: Iterable[Key], row_end: str) -> tuple[ColumnSchema, ...]:
-    """What MariaDB adds to a table's rows: the times of a versioned row, a hash for each unique key that is too long."""
+    """Return the columns that MariaDB adds to rows: a versioned row's period, and a hash per unique key that is too long."""
     hidden = []
     if row_end and not any(column.name.lower() == row_end.lower() for column in columns):
         for bound in ("row_start", ROW_END):
             column = column_from_text(bound, "timestamp(6)", nullable=False, visible=False)
             hidden.append(attrs.evolve(column, key=bound == ROW_END and any(c.key for c in columns)))
     for i in range(sum(key.hash for key in keys)):
-        # In the order in which statements have named the keys, which information_schema does not tell.
+        # In the order of the statements, which information_schema does not show.
         hidden.append(column_from_text(f"DB_ROW_HASH_{i + 1}", "bigint(20) unsigned", nullable=None, visible=False))
     return tuple(hidden)
 
 
 def hashed(key: Key, columns: dict[str, ColumnSchema], engine: str, row_end: str) -> Key:
-    """A key as MariaDB keeps it: ``hash``, which was whether it is asked for, is whether it makes a hidden column."""
+    """Return a key as MariaDB creates it. ``hash`` changes from "was requested" to "has a hidden column"."""
     parts = tuple(_geometry_part(part, columns) for part in key.columns)
     if not key.unique or key.is_primary:
         return attrs.evolve(key, columns=parts, hash=False)
@@ -52,7 +52,7 @@ def hashed(key: Key, columns: dict[str, ColumnSchema], engine: str, row_end: str
         sizes.append(_ROW_END_BYTES)
     is_long = None in sizes or sum(size or 0 for size in sizes) > (_LONGEST_KEY.get(engine, _SURE_KEY) or sys.maxsize)
     if engine not in _LONGEST_KEY and (is_long or key.hash):
-        raise NotUnderstoodError("how long a unique key may get")
+        raise NotUnderstoodError("the maximum length of a unique key is unknown")
     return attrs.evolve(key, columns=parts, hash=_LONGEST_KEY.get(engine) is not None and (is_long or key.hash))
 
 
@@ -62,7 +62,7 @@ def _geometry_part(part: tuple[str, int | None], columns: dict[str, ColumnSchema
 
 
 def _key_bytes(column: ColumnSchema, length: int | None) -> int | None:
-    """What a column takes in a key; None where MariaDB takes all of it by a hash only."""
+    """Return a column's bytes in a key; None if MariaDB can index all of it only by a hash."""
     base = column.base_type
     if base.endswith(("text", "blob")) or base in GEOMETRIES and base != "point":
         return None if length is None else length * char_bytes(column.charset)
@@ -71,7 +71,7 @@ def _key_bytes(column: ColumnSchema, length: int | None) -> int | None:
 
 
 def functional_columns(key: Key) -> list[ColumnSchema]:
-    """What MySQL adds to a table for the expressions of a key, behind all columns that are there."""
+    """Return the columns that MySQL appends to a table for a key's expressions."""
     expressions = sum(not part for part, _ in key.columns)
     return [ColumnSchema(f"!hidden!{key.name}!{n}", nullable=None, visible=False, hidden=True) for n in range(expressions)]
 
@@ -79,12 +79,12 @@ def functional_columns(key: Key) -> list[ColumnSchema]:
 def with_functional(
     columns: list[ColumnSchema], old: Iterable[Key], dropped: set[str], renamed: dict[str, str], keys: Iterable[Key]
 ) -> list[ColumnSchema]:
-    """Columns with those of functional keys: without those of dropped ones, then with those of new ones."""
+    """Update the columns of functional keys: remove those of dropped keys and append those of new keys."""
     kept = []
     for column in columns:
         owner, _, number = column.name[len("!hidden!") :].rpartition("!") if column.hidden else ("", "", "")
         if column.hidden and not owner and any(key.name.lower() in dropped and functional_columns(key) for key in old):
-            raise NotUnderstoodError("which hidden column a functional key has")
+            raise NotUnderstoodError("which hidden column belongs to a functional key")
         if column.hidden and owner.lower() in renamed:
             column = attrs.evolve(column, name=f"!hidden!{renamed[owner.lower()]}!{number}")
         if not column.hidden or owner.lower() not in dropped:
@@ -96,10 +96,9 @@ def with_functional(
 
 
 def named_keys(known: Iterable[Key], added: Iterable[Key], old: Iterable[Key] | None = None) -> list[Key]:
-    """All keys, where those without a name got one as the server gives it: that of their first column, numbered.
+    """Return all keys; keys without a name get the server's default: the name of the first column, numbered.
 
-    One that is added if it does not exist is compared with ``old``, the keys before the statement dropped any, and with
-    those that were added before it.
+    IF NOT EXISTS is checked against ``old`` (the keys before the statement dropped any) and the keys added so far.
     """
     keys = list(known)
     there = {key.name.lower() for key in (keys if old is None else old)}
@@ -121,21 +120,21 @@ def named_keys(known: Iterable[Key], added: Iterable[Key], old: Iterable[Key] | 
 def with_keys(
     columns: list[ColumnSchema], keys: list[Key], row_end: str, release: Release, ordered: bool = False
 ) -> tuple[tuple[ColumnSchema, ...], tuple[Key, ...]]:
-    """Columns with their key flags, and the keys in the server's order.
+    """Return the columns with key flags, and the keys in the server's order.
 
-    Where there is no primary key, the servers show and log the first unique one without NULLs and prefixes as such.
-    MariaDB adds the end of a row's time to the unique keys of versioned tables, and leaves keys in their order (``ordered``)
-    where a statement adds none and leaves the columns of such a key: only the first one is ever such.
+    Without a primary key, servers show and log the first unique key without NULLs and prefixes as primary.
+    MariaDB adds the end of the row's period to unique keys of versioned tables. It keeps the order of keys (``ordered``) if
+    a statement adds no key and does not change the columns of such a key. Only the first key can be shown as primary.
     """
     primary = {column.lower() for key in keys if key.is_primary for column, _ in key.columns}
-    # The servers read keys one by one: to those before a primary key its columns may still be NULL.
+    # Servers process keys in sequence: for keys before a primary key, its columns may still be nullable.
     before = {column.name.lower(): column for column in columns}
     first = next((i for i, key in enumerate(keys) if key.is_primary), 0)
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]
     by_name = {column.name.lower(): column for column in columns}
     keys = [attrs.evolve(key, columns=tuple(_part(part, by_name) for part in key.columns)) for key in keys]
     if not primary and any(_needs_nullability(key, by_name, release) for key in keys):
-        raise NotUnderstoodError("a unique key of a column that may be nullable")
+        raise NotUnderstoodError("a unique key of a possibly nullable column")
     if not ordered:
         ranks = [_rank(key, before if i < first else by_name, release) for i, key in enumerate(keys)]
         keys = [key for _, key in sorted(zip(ranks, keys), key=lambda ranked: ranked[0])]
@@ -151,9 +150,9 @@ def is_shown_as_primary(first: Key, columns: dict[str, ColumnSchema], release: R
 
 
 def _rank(key: Key, columns: dict[str, ColumnSchema], release: Release) -> int:
-    """0 for the primary key, 1 for a unique key that can stand in for it, then other unique ones, those by a hash, the rest.
+    """Return the sort rank: 0 primary, 1 usable as primary, then other unique keys, hash keys, and non-unique keys.
 
-    Of those that may be NULL, the ones with a part of a column come behind the others.
+    Among nullable unique keys, those with a column prefix come last.
     """
     if key.is_primary:
         return 0
@@ -172,15 +171,15 @@ def _rank(key: Key, columns: dict[str, ColumnSchema], release: Release) -> int:
 
 
 def _needs_nullability(key: Key, columns: dict[str, ColumnSchema], release: Release) -> bool:
-    """Whether it may stand in for the primary key or not, as a column is nullable or not, which is not known."""
+    """Return whether the use as primary key depends on unknown nullability of a column."""
     sure = {name: attrs.evolve(one, nullable=False) if one.nullable is None else one for name, one in columns.items()}
     return _rank(key, columns, release) == 3 and _rank(key, sure, release) == 1
 
 
 def _identifies(key: Key, columns: dict[str, ColumnSchema], takes_full: bool, geometry: int) -> bool:
-    """Whether a unique key tells all rows apart.
+    """Return whether a unique key identifies rows.
 
-    ``takes_full``: also by a prefix that takes all of a TINYTEXT, or so many bytes of a geometry.
+    ``takes_full``: also with a prefix that covers a whole TINYTEXT, or this many bytes of a geometry.
     """
     return (
         key.unique
@@ -198,7 +197,7 @@ def _can_identify(column: ColumnSchema | None, length: int | None, takes_full: b
 
 
 def _is_full(column: ColumnSchema | None, length: int, geometry: int) -> bool:
-    """Whether a prefix of a TEXT or BLOB has as many bytes as the column, or one of a geometry so many."""
+    """Return whether a prefix covers a whole TEXT or BLOB column, or has this length for a geometry."""
     if column is not None and column.base_type in GEOMETRIES and column.base_type != "point":
         return length == geometry
     if column is None or not column.base_type.endswith(("text", "blob")):
@@ -207,7 +206,7 @@ def _is_full(column: ColumnSchema | None, length: int, geometry: int) -> bool:
 
 
 def with_points(keys: Iterable[Key], columns: Iterable[ColumnSchema], is_mariadb: bool) -> list[Key]:
-    """The keys, of which a POINT is always all; MariaDB takes that for a prefix, so that it identifies no row."""
+    """Normalise POINT columns in keys, which are always indexed whole. MariaDB treats this as a prefix that identifies no row."""
     points = {column.name.lower() for column in columns if column.base_type == "point"}
     length = POINT_BYTES if is_mariadb else None
     return [
@@ -217,7 +216,7 @@ def with_points(keys: Iterable[Key], columns: Iterable[ColumnSchema], is_mariadb
 
 
 def _part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tuple[str, int | None]:
-    """A column of a key; a prefix as long as the column is none."""
+    """Drop a prefix length that equals the column's length."""
     column = columns.get(part[0].lower())
     if column is not None and f"({part[1]})" in column.column_type and column.labels is None:
         return part[0], None
@@ -225,7 +224,7 @@ def _part(part: tuple[str, int | None], columns: dict[str, ColumnSchema]) -> tup
 
 
 def takes_prefix(column: ColumnSchema, length: int) -> bool:
-    """Whether a key may take so many characters of the column; else it takes all of it."""
+    """Return whether a key may use such a prefix of the column. Otherwise it indexes the whole column."""
     base = column.base_type
     if base in GEOMETRIES:
         return True
@@ -254,7 +253,7 @@ _BYTES = {
 
 
 def value_bytes(column: ColumnSchema) -> int:
-    """What a value takes in a key, of a type that is no text."""
+    """Return the bytes in a key of a value whose type is not text."""
     base, numbers = column.base_type, [int(n) for n in re.findall(r"\d+", column.column_type.partition(")")[0])]
     if base == "bit":
         return (numbers[0] + 7) // 8
@@ -264,7 +263,7 @@ def value_bytes(column: ColumnSchema) -> int:
         members = len(column.labels)
         return (1 if members < 256 else 2) if base == "enum" else _set_bytes(members)
     if base not in _BYTES:
-        raise NotUnderstoodError("how much a key took")
+        raise NotUnderstoodError("the size of a key is unknown")
     return _BYTES[base] + ((numbers[0] + 1) // 2 if numbers and base in ("timestamp", "datetime", "time") else 0)
 
 
@@ -274,6 +273,6 @@ def _set_bytes(members: int) -> int:
 
 
 def declared_length(column: ColumnSchema) -> int:
-    """The n of CHAR(n) and the like, 0 for other types."""
+    """Return the n of CHAR(n) and similar types, 0 for other types."""
     digits = column.column_type.partition("(")[2].rstrip(")")
     return int(digits) if column.base_type.endswith(("char", "binary")) and digits.isdigit() else 0

@@ -1,4 +1,4 @@
-"""The schema of a table that a map carries, and what a map adds to a schema that is known beside it.
+"""Builds a schema from a table map, and adds facts from a map to a known schema.
 
 Never compares them: see ``misfit``.
 """
@@ -16,21 +16,21 @@ from canal.parse.schema.raw_map import RawTableMap
 from canal.rows.charsets import charset_of, label_text
 from canal.schema import UNTOLD, ColumnSchema, TableSchema, as_binary, column_from_text, unsure_label
 
-#: Names that MySQL gave the columns of functional keys as long as table maps had them.
+#: Names of MySQL's columns for functional keys, in releases whose table maps contain them.
 _FUNCTIONAL_NAME = re.compile("[0-9a-f]{32}")
-#: Bytes that are the same character in every charset: not those that swe7 has otherwise, and no NUL of a wide one.
+#: Bytes that are the same characters in every charset: excludes characters that differ in swe7, and NUL.
 _PLAIN = re.compile(rb"[ -?A-Z_a-z]*")
 
 
 def _label_text(label: bytes, charset: str | None) -> str:
-    """A member of an ENUM or SET, of which nobody may tell the charset."""
+    """Decode a label of an ENUM or SET, whose charset may be unknown."""
     if charset is None:
         return label.decode("ascii") if _PLAIN.fullmatch(label) else unsure_label(label)
     return label_text(label, charset)
 
 
 def needs_charset(raw: RawTableMap, column: int) -> bool:
-    """Whether labels depend on a charset that the map does not tell."""
+    """Return whether labels depend on a charset that the map lacks."""
     labels = raw.labels[column] if raw.labels is not None else None
     return (
         labels is not None and (raw.charsets is None or raw.charsets[column] is None) and not all(map(_PLAIN.fullmatch, labels))
@@ -38,13 +38,13 @@ def needs_charset(raw: RawTableMap, column: int) -> bool:
 
 
 def schema_from_map(raw: RawTableMap, charsets: Mapping[int, str] = {}) -> TableSchema:
-    """The schema that a map with FULL metadata carries; ``charsets`` of the labels of columns are those that it does not tell."""
+    """Return the schema of a map with FULL metadata. ``charsets``: charsets of label columns that the map lacks."""
     assert raw.names is not None
     return _build(raw, raw.names, charsets)
 
 
 def positional_schema(raw: RawTableMap) -> TableSchema:
-    """Columns named @1, @2 … where nothing is known but the map; text stays bytes unless the map tells its charset."""
+    """Return columns named @1, @2 … if only the map is known. Text stays bytes unless the map has the charset."""
     names = tuple(f"@{i + 1}" for i in range(len(raw.types)))
     return _build(raw, names, {})
 
@@ -68,7 +68,7 @@ def _build(raw: RawTableMap, names: tuple[str, ...], charsets: Mapping[int, str]
                 charset=charset,
                 key=i in (raw.keys or ()),
                 labels=labels,
-                # Without its charset a CHAR cannot be told from a BINARY, which is padded.
+                # Without a charset, CHAR cannot be distinguished from BINARY, which is padded.
                 column_type=geometry or type_text(raw.real_type(i), raw.metas[i], unsigned[i], charset, labels)
                 if raw.charsets is not None or raw.real_type(i) not in codes.TEXTS
                 else "",
@@ -80,7 +80,7 @@ def _build(raw: RawTableMap, names: tuple[str, ...], charsets: Mapping[int, str]
 
 
 def merge_schema(raw: RawTableMap, found: TableSchema) -> TableSchema:
-    """A schema that fits the map, with the map's types."""
+    """Return a schema that fits the map, with the map's types."""
     columns = (
         attrs.evolve(column, type_code=raw.real_type(i), meta=raw.metas[i], nullable=raw.nullable[i])
         for i, column in enumerate(mapped_columns(raw, found))
@@ -89,25 +89,25 @@ def merge_schema(raw: RawTableMap, found: TableSchema) -> TableSchema:
 
 
 def mapped_columns(raw: RawTableMap, found: TableSchema) -> tuple[ColumnSchema, ...]:
-    """The columns of a schema that the map has, if it is the one."""
+    """Return the schema's columns that the map contains, if the map is of this table."""
     return found.columns if raw.has_functional else tuple(column for column in found.columns if not column.hidden)
 
 
 def with_nullability(raw: RawTableMap, found: TableSchema) -> TableSchema:
-    """A schema that fits the map, with the nullability from the map where it was not known."""
+    """Return the schema with unknown nullability taken from the map."""
     told = {column.name: raw.nullable[i] for i, column in enumerate(mapped_columns(raw, found)) if column.nullable is None}
     columns = (attrs.evolve(column, nullable=told.get(column.name, column.nullable)) for column in found.columns)
     return attrs.evolve(found, columns=tuple(columns))
 
 
 def with_charsets(raw: RawTableMap, found: TableSchema) -> TableSchema | None:
-    """The schema with the charsets that its statement left to a default which is not known; None if the map has them not."""
+    """Replace UNTOLD charsets, left to an unknown default, by those of the map; None if the map lacks them."""
     columns = list(found.columns)
     number = {column.name: i for i, column in enumerate(mapped_columns(raw, found))}
     for at, column in enumerate(columns):
         if column.charset != UNTOLD:
             continue
-        if column.labels is not None:  # which are the same in any charset
+        if column.labels is not None:  # they are the same in any charset
             columns[at] = attrs.evolve(column, charset=None)
             continue
         i = number[column.name]

@@ -1,4 +1,4 @@
-"""The text of a column's type, as far as a table map tells it."""
+"""The text of a column's type, as far as a table map contains it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from canal.rows.charsets import MAX_CHAR_BYTES
 
 
 def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels: tuple[str, ...] | None) -> str:
-    """The column type as the server would print it, as far as a table map tells it."""
+    """Return the column type as the server prints it, as far as the map contains it."""
     text = codes.NAMES.get(code, "").lower()
     binary = charset in (None, "binary")
     width = MAX_CHAR_BYTES.get(charset or "", 1)
@@ -35,7 +35,7 @@ def type_text(code: int, meta: int, unsigned: bool, charset: str | None, labels:
 
 
 def string_length(meta: int) -> int:
-    """Bytes that a CHAR or BINARY column can hold: two bits of the length hide, inverted, in the type byte."""
+    """Return the bytes that a CHAR or BINARY column holds: two bits of the length are stored inverted in the type byte."""
     if meta < 256:
         return meta
     head = meta >> 8

@@ -1,4 +1,4 @@
-"""Compares a table map with the schema that is known of its table.
+"""Compares a table map with the known schema of its table.
 
 Never changes either.
 """
@@ -12,7 +12,7 @@ from canal.parse.schema.raw_map import RawTableMap
 from canal.rows.charsets import MAX_CHAR_BYTES
 from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
 
-#: Type codes that a column of a data type may have in the log beside its usual one: old formats, and MariaDB's own.
+#: Further type codes that a data type may have in the log: old formats, and MariaDB's types.
 _OTHER_CODES = {
     "decimal": {codes.DECIMAL},
     "date": {codes.NEWDATE},
@@ -27,15 +27,15 @@ _OTHER_CODES = {
     ),
 }
 _BLOB_WIDTHS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
-#: MariaDB's types that its log does not tell from a BINARY of so many bytes.
+#: MariaDB's types that look like a BINARY of this many bytes in the log.
 ADDRESS_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
 
 
 def misfit(raw: RawTableMap, found: TableSchema) -> str:
-    """Why a schema cannot be the one of the map, or ""."""
+    """Return why a schema cannot belong to the map, or ""."""
     columns = mapped_columns(raw, found)
     if len(columns) != len(raw.types):
-        return f"it has {len(raw.types)} columns in the log and {len(columns)} are known"
+        return f"the log has {len(raw.types)} columns, the known schema {len(columns)}"
     for i, column in enumerate(columns):
         problem = difference(raw, i, column)
         if problem:
@@ -44,7 +44,7 @@ def misfit(raw: RawTableMap, found: TableSchema) -> str:
 
 
 def difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
-    """Why a known column cannot be the one in the map, or ""."""
+    """Return why a known column cannot be the map's column, or ""."""
     if column.hidden:
         return ""
     base = column.base_type
@@ -52,7 +52,11 @@ def difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
     if base in TYPE_CODES and code != TYPE_CODES[base] and code not in _OTHER_CODES.get(base, ()):
         return f"type {code} in the log, {column.column_type} known"
     if column.nullable is not None and raw.nullable[i] != column.nullable and not column.key:
-        return "nullable in the log and not known" if raw.nullable[i] else "not nullable in the log, nullable known"
+        return (
+            "nullable in the log, not in the known schema"
+            if raw.nullable[i]
+            else "not nullable in the log, but known as nullable"
+        )
     if raw.unsigned is not None and code in codes.INTEGERS and raw.unsigned[i] != column.unsigned:
         return "signed in one and unsigned in the other"
     geometry = raw.geometries[i] if raw.geometries is not None else None
@@ -67,7 +71,7 @@ def difference(raw: RawTableMap, i: int, column: ColumnSchema) -> str:
             return f"decimal({meta & 0xFF},{meta >> 8}) in the log, {column.column_type} known"
     if base in ("varchar", "varbinary") and arguments.isdigit():
         width = 1 if base == "varbinary" else MAX_CHAR_BYTES.get(column.charset or "", 1)
-        if meta - (code == codes.VARCHAR_COMPRESSED) != int(arguments) * width:  # one more byte says how
+        if meta - (code == codes.VARCHAR_COMPRESSED) != int(arguments) * width:  # compressed: plus one header byte
             return f"up to {meta} bytes in the log, {column.column_type} known"
     if base.endswith(("blob", "text")) and meta != _BLOB_WIDTHS.get(base[:-4], meta):
         return f"lengths of {meta} bytes in the log, {column.column_type} known"

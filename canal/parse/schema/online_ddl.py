@@ -1,7 +1,7 @@
-"""The tables that gh-ost and pt-online-schema-change fill beside the one that they alter.
+"""Recognises the shadow tables of gh-ost and pt-online-schema-change.
 
-Never takes a table for theirs whose name is none that they give, or that the log shows to be somebody else's. Where the log
-shows nothing the name decides, if the table is there that it is made of; an alarm tells of the first row that is left out so.
+Never takes a table for a shadow if its name does not match the tools' patterns, or if the log shows that a user created it.
+Without evidence in the log, the name decides if the base table exists. An alarm reports the first row skipped by name alone.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import attrs
 from canal._util.bounded import Recent, Told
 from canal.statement import Statement, Table
 
-#: Names have 64 characters at most: gh-ost shortens the table's name in its own ones, pt-osc cuts off what is too much.
+#: Maximum length of names: gh-ost shortens the table's name, pt-osc truncates the result.
 _LONGEST = 64
-#: What gh-ost puts behind: ghost, changelog, checkpoint and old table, the last also with a time or after --revert.
+#: gh-ost's suffixes: ghost, changelog, checkpoint and old table, the last also with a time or after --revert.
 _GHOST_ENDS = tuple(re.compile(end + r"\Z") for end in ("_gh[ock]", "_del", "_rev_del", r"_\d{14}_del", r"_\d{14}_rev_del"))
-#: What pt-osc puts before: underscores until the name is free, for the old table then also six letters and digits.
+#: pt-osc's prefixes: underscores until the name is unused; for the old table also six letters and digits.
 _PERCONA_START = re.compile(r"(?:[A-Za-z0-9]{6}_)*(?P<underscores>_{1,10})")
 _PERCONA_ENDS = ("_new", "_old")
-#: What stands in each statement of gh-ost.
+#: Comment in every statement of gh-ost.
 _GHOST_MARK = re.compile(r"/\*\s*gh-ost\b")
-#: What each trigger of pt-osc is called, at the head of its statement, and a table that one writes to.
+#: Name of pt-osc's triggers, searched in the head of the statement, and a table that a trigger writes to.
 _HEAD = 1000
 _PERCONA_TRIGGER, _WRITTEN = re.compile(r"\bTRIGGER\b[^(]*?\bpt_osc_", re.IGNORECASE), re.compile(r"`([^`]+)`\.`([^`]+)`")
 
 
 def stems(name: str) -> Iterator[tuple[str, bool]]:
-    """What the base table of a shadow table may be called, and whether it may go on after that."""
+    """Yield possible names of a shadow table's base, each with whether the name may be truncated."""
     cut = _may_be_cut(name)
     if name.startswith("_"):
         for pattern in _GHOST_ENDS:
@@ -57,27 +57,27 @@ def _may_be_cut(name: str) -> bool:
 
 
 class _Maker(enum.Enum):
-    """Whose a table is, as far as the log shows it."""
+    """The creator of a table, as far as the log shows it."""
 
     TOOL = enum.auto()
-    #: Its CREATE may be pt-osc's: the triggers that fill it would follow, before any row.
+    #: The CREATE may be from pt-osc. If so, triggers that fill the table follow before any row.
     UNDECIDED = enum.auto()
     USER = enum.auto()
 
 
 def _folded(name: Table) -> Table:
-    """Statements may write names in another case than the log does of rows."""
+    """Return the name in lower case: statements may use another case than row events."""
     return name[0].lower(), name[1].lower()
 
 
 class ShadowTables:
-    """Decides which tables are shadows, and asks for what exists only where a name looks like one.
+    """Decides which tables are shadow tables. Queries existing tables only if a name matches.
 
     Args:
-        passes: whether the filter lets a table through: a shadow of one that it does not is left to the filter.
-        tables_like: ``(schema, name, is_prefix)``: the tables of a schema that are called so, or begin so; None when nobody
-            can tell: then the name decides.
-        alarm: told of each table of which rows are left out by its name alone, with the first of them.
+        passes: whether the filter accepts a table. A shadow of a table that is filtered out is left to the filter.
+        tables_like: ``(schema, name, is_prefix)``: returns the schema's tables with this name or prefix; None if unknown, then
+            the name decides.
+        alarm: called for each table whose rows are skipped by name alone, at the first row.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class ShadowTables:
         self._alarm = alarm
         self._bases = Recent[Table, str]()
         self._makers = Recent[Table, _Maker]()
-        self._gone: set[Table] = set()  # with the last statement, of which it is still asked
+        self._gone: set[Table] = set()  # tables removed by the last statement, which may still be queried
         self._told = Told[Table]()
 
     # -- what the log shows --------------------------------------------------------------------------------------------
 
     def follow(self, statement: Statement, sql: str) -> None:
-        """A statement of the log comes by, which may make, rename or fill a table."""
+        """Process a statement of the log that may create, rename or fill a table."""
         if statement.temporary:
             return
         self._bases.clear()
@@ -124,53 +124,53 @@ class ShadowTables:
     def _creator(name: Table, sql: str) -> _Maker:
         if _GHOST_MARK.search(sql):
             return _Maker.TOOL
-        # An old table of pt-osc is never created, and one of 64 characters may be cut before its end.
+        # pt-osc never creates the old table, and a name of 64 characters may be truncated before its suffix.
         return _Maker.UNDECIDED if name[1].endswith("_new") or _may_be_cut(name[1]) else _Maker.USER
 
     def _renamed(self, old: Table, new: Table, statement: Statement, sql: str) -> _Maker | None:
-        """Whose a table is under its new name; None where the log does not show it."""
+        """Return the creator of a renamed table; None if the log does not show it."""
         if _GHOST_MARK.search(sql):
             return _Maker.TOOL
-        if any(to == old and self.base_of(*come) for come, to in statement.renames):  # a shadow takes its place
+        if any(to == old and self.base_of(*come) for come, to in statement.renames):  # a shadow table replaces it
             return _Maker.TOOL
         return self._makers.get(_folded(old)) if any(stems(old[1])) else _Maker.USER
 
     # -- the decision --------------------------------------------------------------------------------------------------
 
     def base_of(self, schema: str, table: str) -> str:
-        """The table that ``table`` is a shadow of, as far as is known before it has rows; "" for none."""
+        """Return the base table of a shadow table, as far as known before rows come; "" if it is none."""
         name = (schema, table)
         base = self._bases.get(name)
         if base is None:
             maker = self._makers.get(_folded(name))
             base = "" if maker is _Maker.USER else next(self._candidates(schema, table), "")
-            if maker is _Maker.TOOL and not base:  # what it was made of is not there any more
+            if maker is _Maker.TOOL and not base:  # its base table no longer exists
                 base = next((stem for stem, _ in stems(table) if self._passes(schema, stem)), "")
             self._bases[name] = base
         return base
 
     def leaves_out_rows(self, schema: str, table: str) -> bool:
-        """Whether rows of the table are left out, now that one comes."""
+        """Return whether the table's rows must be skipped, when a row comes."""
         name = (schema, table)
         base = self.base_of(schema, table)
         if not base:
             return False
         maker = self._makers.get(_folded(name))
-        if maker is _Maker.UNDECIDED:  # no trigger of pt-osc writes it
+        if maker is _Maker.UNDECIDED:  # no trigger of pt-osc fills it
             self._makers[_folded(name)], self._bases[name] = _Maker.USER, ""
-            self._tell(name, f"its rows are delivered, as no tool fills it to alter {schema}.{base}; its CREATE was left out")
+            self._tell(name, f"they are delivered, because no tool fills it to alter {schema}.{base}; its CREATE was skipped")
             return False
         if maker is None:
             self._tell(
                 name,
-                f"it is named like one that gh-ost or pt-online-schema-change fills to alter {schema}.{base}, and its "
-                "CREATE was not seen: its changes are not delivered. If it is a table of your own, set shadow_tables=True",
+                f"the name matches a table that gh-ost or pt-online-schema-change fills to alter {schema}.{base}, and its "
+                "CREATE was not seen: its changes are not delivered. If it is a normal table, set shadow_tables=True",
             )
         return True
 
     def _tell(self, name: Table, what: str) -> None:
         if self._told.is_first(name):
-            self._alarm(f"rows come of {'.'.join(name)}: {what}")
+            self._alarm(f"received rows of {'.'.join(name)}: {what}")
 
     def _candidates(self, schema: str, table: str) -> Iterator[str]:
         for stem, is_open in stems(table):
@@ -182,7 +182,7 @@ class ShadowTables:
             yield from (base for base in bases if base != table and self._passes(schema, base))
 
     def without_swap(self, statement: Statement) -> Statement:
-        """A RENAME that puts a shadow in its base table's place as what it is: an ALTER of the base table."""
+        """Convert a RENAME that swaps in a shadow table into an ALTER of the base table."""
         shadows = {name: (name[0], base) for name in statement.tables if (base := self.base_of(*name))}
         gone = {old for old, new in statement.renames if shadows.get(new) == old}
         come = {new for old, new in statement.renames if shadows.get(old) == new}

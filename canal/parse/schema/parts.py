@@ -1,6 +1,6 @@
-"""The parts of a CREATE TABLE or ALTER TABLE, as values: types, columns, keys and options as they are written.
+"""Parsed parts of a CREATE TABLE or ALTER TABLE: types, columns, keys and options.
 
-Never reads a text.
+Never parses text.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ import attrs
 
 from canal.binlog.server_facts import Release
 
-#: Bits of sql_mode that change what a type means.
+#: Bits of sql_mode that affect types.
 REAL_AS_FLOAT, ORACLE, MAXDB, NO_BACKSLASH_ESCAPES = 1, 1 << 9, 1 << 12, 1 << 20
-#: Names of primary keys and system-versioning columns that the servers give themselves.
+#: Name of every primary key.
 PRIMARY = "PRIMARY"
-#: The engine of tables that name none.
+#: Default engine.
 INNODB = "innodb"
 
 
 class NotUnderstoodError(Exception):
-    """The text goes beyond what this module reads; never leaves the catalog."""
+    """The text is not supported by the parser. Never leaves the catalog."""
 
 
 @attrs.frozen
 class Dialect(Release):
-    """What the same words mean on the server that wrote them."""
+    """The release and session settings of the server that executed a statement."""
 
     flavor: str = "mysql"
     version: tuple[int, ...] = (9, 0, 0)
-    sql_mode: int = 0
+    #: explicit_defaults_for_timestamp; if off, a plain TIMESTAMP is NOT NULL. None: unknown.
     #: explicit_defaults_for_timestamp; without it a bare TIMESTAMP is NOT NULL. None: not known.
     explicit_defaults: bool | None = True
     #: The charset of the session's literals (character_set_connection).
@@ -35,19 +35,19 @@ class Dialect(Release):
 
     @property
     def has_widths(self) -> bool:
-        """Whether integers are shown with their display width."""
+        """Whether integers are shown with a display width."""
         return not self.has("bare_integers")
 
 
 @attrs.frozen
 class CharsetChoice:
-    """A charset as a column or table asks for it: by its name, by a collation, or the default."""
+    """The charset of a column or table: by name, by collation, or the default."""
 
     charset: str | None = None
-    #: A collation that goes with any charset, or nothing at all, leaves the default.
+    #: Selects the default: a collation for any charset, or DEFAULT.
     is_default: bool = False
     #: In lower case, where one is named.
-    collation: str = ""
+    #: In lower case, or "".
 
     def over(self, default: str | None) -> str | None:
         return self.charset or default
@@ -60,23 +60,23 @@ class ColumnType:
     base: str
     length: int | None = None
     scale: int | None = None
-    #: Members as they are written: texts, or bytes.
+    #: Labels as written: text or bytes.
     labels: tuple[str | bytes, ...] | None = None
     unsigned: bool = False
     zerofill: bool = False
     compressed: bool = False
-    #: A charset that the type itself brings, such as that of NCHAR.
+    #: A charset implied by the type, such as NCHAR's.
     charset: str | None = None
 
     @property
     def is_json(self) -> bool:
-        """Whether it was written as JSON, which MariaDB makes a LONGTEXT."""
-        return self.base == "json" or self.charset == "utf8mb4"  # which no other type brings
+        """Whether it was written as JSON, which MariaDB converts to LONGTEXT."""
+        return self.base == "json" or self.charset == "utf8mb4"  # no other type implies utf8mb4
 
 
 @attrs.frozen
 class ColumnDefinition:
-    """A column definition. ``nullable`` is None where the text does not say."""
+    """A column definition. ``nullable`` is None if the text does not specify it."""
 
     name: str
     type: ColumnType
@@ -87,29 +87,29 @@ class ColumnDefinition:
     row_bound: str = ""
     virtual: bool = False
     auto_increment: bool = False
-    #: It has a default other than NULL, or is computed.
+    #: Whether it has a default other than NULL, or is computed.
     has_value: bool = False
-    #: Lower-case words of the expression that it is computed by, columns among them.
+    #: Lower-case words in the column's expression, including column names.
     made_of: frozenset[str] = frozenset()
 
     def fills(self, dialect: Dialect) -> bool:
-        """Whether it is not NULL in the rows that are there when it is added, or may be."""
+        """Return whether the column may be non-NULL in rows that exist when it is added."""
         is_null = self.nullable is not False and (self.type.base != "timestamp" or self.nullable or dialect.explicit_defaults)
         return self.has_value or bool(self.row_bound) or not is_null
 
 
 @attrs.frozen
 class Key:
-    """An index: (column, prefix length) pairs; the name is "" where the server finds one. Expressions have no name."""
+    """An index with (column, prefix length) pairs. A name of "" lets the server choose; expressions have the column ""."""
 
     name: str
     unique: bool
     columns: tuple[tuple[str, int | None], ...]
-    #: USING HASH, which on MariaDB makes a hidden column.
+    #: USING HASH, which creates a hidden column on MariaDB.
     hash: bool = False
     #: IF NOT EXISTS was given.
     conditional: bool = False
-    #: The period WITHOUT OVERLAPS, whose columns come behind the others, until they are known.
+    #: The period of WITHOUT OVERLAPS, until it is resolved to columns.
     period: str = ""
 
     @property
@@ -119,24 +119,24 @@ class Key:
 
 @attrs.define
 class Body:
-    """Columns and keys of a CREATE TABLE, or of the brackets of an ADD."""
+    """The columns and keys in a CREATE TABLE or ADD."""
 
     columns: list[ColumnDefinition] = attrs.field(factory=list)
     keys: list[Key] = attrs.field(factory=list)
-    #: The bounds of periods by the lower-case name; they are NOT NULL.
+    #: Start and end column of each period, by lower-case name; both are NOT NULL.
     periods: dict[str, tuple[str, str]] = attrs.field(factory=dict)
-    #: A column is WITH SYSTEM VERSIONING, which makes the table so.
+    #: Whether a column is WITH SYSTEM VERSIONING, which makes the table versioned.
     versioned: bool = False
 
 
 @attrs.define
 class TableOptions:
-    """What follows the brackets of a CREATE TABLE."""
+    """The options after the body of a CREATE TABLE."""
 
     charset: CharsetChoice | None = None
     versioned: bool = False
-    #: A query gives further columns.
+    #: Whether a query adds further columns.
     queried: bool = False
-    #: In lower case, "" where none is named.
+    #: In lower case, or "".
     engine: str = ""
     partitioned: bool = False

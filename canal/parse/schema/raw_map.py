@@ -1,6 +1,6 @@
-"""The bytes of a TABLE_MAP event: its fields, with the optional metadata.
+"""Parses a TABLE_MAP event with the optional metadata.
 
-Never looks a schema up, and never reads rows.
+Never looks up a schema, and never reads rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from canal.binlog.server_facts import Release
 from canal.errors import DecodeError, TruncatedError, UnsupportedError
 from canal.schema import GEOMETRY_KINDS
 
-#: For a map of which nobody says who wrote it.
+#: Used if the release that wrote a map is unknown.
 NEWEST: Final = Release("mysql", (99,))
 _ONE_BYTE_META = {codes.FLOAT, codes.DOUBLE, codes.VECTOR, codes.JSON, codes.GEOMETRY} | codes.TEMPORAL | codes.BLOBS
 _TWO_BYTE_META = {codes.BIT, codes.NEWDECIMAL, codes.ENUM, codes.SET} | codes.TEXTS - codes.BLOBS
@@ -23,10 +23,10 @@ _TWO_BYTE_META = {codes.BIT, codes.NEWDECIMAL, codes.ENUM, codes.SET} | codes.TE
 
 @attrs.frozen
 class RawTableMap:
-    """The fields of a TABLE_MAP event; what optional metadata does not say is None.
+    """The fields of a TABLE_MAP event. Missing optional metadata is None.
 
-    ``signs`` is what ``unsigned`` may be, where neither the map nor the release tells for sure. ``labels`` are bytes in the
-    column's charset.
+    ``signs``: the possible values of ``unsigned`` if neither the map nor the release determines it. ``labels`` are bytes in
+    the column's charset.
     """
 
     schema: str
@@ -41,13 +41,13 @@ class RawTableMap:
     keys: frozenset[int] | None = None
     visible: tuple[bool, ...] | None = None
     signs: tuple[tuple[bool, ...], ...] = ()
-    #: Of columns of GEOMETRY, the name of their type.
+    #: Type names of GEOMETRY columns.
     geometries: tuple[str | None, ...] | None = None
-    #: Whether columns of functional keys are among its columns.
+    #: Whether the map includes columns of functional keys.
     has_functional: bool = False
 
     def real_type(self, column: int) -> int:
-        """The type code, looked up behind STRING, which ENUM, SET and long CHAR travel as."""
+        """Return the real type code: ENUM, SET and long CHAR are encoded as STRING."""
         code = self.types[column]
         if code == codes.STRING and self.metas[column] >= 256:
             real = self.metas[column] >> 8
@@ -56,7 +56,7 @@ class RawTableMap:
 
 
 class _Reader:
-    """A cursor over the body of a table map; every read is checked."""
+    """A bounds-checked cursor over the body of a table map."""
 
     def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
         self.data = data
@@ -75,7 +75,7 @@ class _Reader:
             return first
         width = {252: 2, 253: 3, 254: 8}.get(first)
         if width is None:
-            raise DecodeError(f"{first:#x} does not begin a packed integer", event_type=TABLE_MAP)
+            raise DecodeError(f"a packed integer cannot begin with {first:#x}", event_type=TABLE_MAP)
         return int.from_bytes(self.take(width), "little")
 
     def text(self) -> bytes:
@@ -93,7 +93,7 @@ def parse_table_map(body: bytes, release: Release = NEWEST) -> RawTableMap:
 
 
 def names_of(body: bytes) -> tuple[str, str, int]:
-    """Schema and table of a map, and where what it says of the columns begins."""
+    """Return schema, table and the index at which the columns begin."""
     r = _Reader(body)
     r.take(2)
     schema, _ = r.take(r.take(1)[0]), r.take(1)
@@ -105,7 +105,7 @@ def parse_columns(schema: str, table: str, rest: bytes, release: Release) -> Raw
     r = _Reader(rest)
     count = r.packed()
     if count > 4096:
-        raise DecodeError(f"TABLE_MAP of {count} columns; servers have 4096 at most", event_type=TABLE_MAP)
+        raise DecodeError(f"TABLE_MAP of {count} columns; the servers' limit is 4096", event_type=TABLE_MAP)
     types = r.take(count)
     metas = _parse_metas(types, r.text())
     nulls = r.take((count + 7) // 8)
@@ -135,15 +135,15 @@ def _parse_metas(types: bytes, block: bytes) -> tuple[int, ...]:
         else:
             metas.append(0)
     if r.more:
-        raise DecodeError("TABLE_MAP has more column metadata than its columns need", event_type=TABLE_MAP)
+        raise DecodeError("TABLE_MAP has excess column metadata", event_type=TABLE_MAP)
     return tuple(metas)
 
 
 def _parse_optional(raw: RawTableMap, r: _Reader, release: Release) -> RawTableMap:
-    """The optional metadata: fields of (type, length, value); unknown types are skipped, as the format allows."""
+    """Parse the optional metadata, fields of (type, length, value). Unknown types are skipped, as the format allows."""
     count = len(raw.types)
     real = [raw.real_type(i) for i in range(count)]
-    in_charsets = codes.TEXTS | {codes.GEOMETRY if release.is_mariadb else codes.VECTOR}  # to the one server it is a kind of BLOB
+    in_charsets = codes.TEXTS | {codes.GEOMETRY if release.is_mariadb else codes.VECTOR}  # which this server treats as BLOB
     text_columns = [i for i in range(count) if real[i] in in_charsets]
     label_columns = [i for i in range(count) if real[i] in (codes.ENUM, codes.SET)]
     sets, enums = [i for i in label_columns if real[i] == codes.SET], [i for i in label_columns if real[i] == codes.ENUM]
@@ -162,7 +162,7 @@ def _parse_optional(raw: RawTableMap, r: _Reader, release: Release) -> RawTableM
             while f.more:
                 number = f.packed()
                 if number >= len(columns):
-                    raise DecodeError("TABLE_MAP names a charset for a column it does not have", event_type=TABLE_MAP)
+                    raise DecodeError("TABLE_MAP has a charset for a column that does not exist", event_type=TABLE_MAP)
                 charsets[columns[number]] = f.packed()
         elif kind in (3, 11):
             for column in text_columns if kind == 3 else label_columns:
@@ -203,7 +203,7 @@ def _parse_optional(raw: RawTableMap, r: _Reader, release: Release) -> RawTableM
 
 
 def _signs(real: list[int], bits: bytes, release: Release) -> tuple[tuple[bool, ...], ...]:
-    """Which columns are unsigned: one answer, or two where it is not known whether YEARs have bits and the bits fit both."""
+    """Return the unsigned flags: one result, or two if it is unknown whether YEARs have bits and the bits fit both."""
     flags = [bool(byte & 0x80 >> n) for byte in bits for n in range(8)]
     fitting, likely = [], []
     for counted in (codes.NUMERIC | {codes.YEAR}, codes.NUMERIC):
@@ -215,7 +215,7 @@ def _signs(real: list[int], bits: bytes, release: Release) -> tuple[tuple[bool, 
         if not any(flags[len(columns) :]) and all(i in unsigned for i in columns if real[i] == codes.YEAR):
             likely.append(fitting[-1])
     if not fitting:
-        raise DecodeError(f"TABLE_MAP has {len(bits)} bytes of signs, which do not fit its columns", event_type=TABLE_MAP)
+        raise DecodeError(f"TABLE_MAP has {len(bits)} bytes of signs, which do not match the columns", event_type=TABLE_MAP)
     if release.has("counts_years"):
         return (fitting[0],)
     if not release.has("may_count_years"):
@@ -224,7 +224,7 @@ def _signs(real: list[int], bits: bytes, release: Release) -> tuple[tuple[bool, 
 
 
 def _geometries(real: list[int], r: _Reader, release: Release) -> tuple[str | None, ...]:
-    """The type of each column of GEOMETRY, as the server spells it."""
+    """Return the type of each GEOMETRY column in the server's spelling."""
     found: list[str | None] = []
     for code in real:
         number = r.packed() if code == codes.GEOMETRY and r.more else -1

@@ -1,6 +1,6 @@
-"""Tokens of a statement's text, as the server's own lexer sees them.
+"""Splits a statement into tokens as the server's lexer does.
 
-Never raises, whatever the text, and never reads more of it than is asked for.
+Never raises for any text, and reads only as far as requested.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from functools import lru_cache
 
 from canal.statement import Table
 
-#: Bits of the sql_mode that a QUERY event carries and that change how text is read.
+#: Bits of sql_mode that affect the lexer.
 ANSI_QUOTES = 1 << 2
 NO_BACKSLASH_ESCAPES = 1 << 20
 
-#: A statement with more tokens than this (seconds of scanning) is called doubtful instead of being read to its end.
+#: A statement with more tokens (seconds of scanning) is treated as doubtful.
 MAX_TOKENS = 500_000
 
 WORD, NAME, STRING, MARK, END = "word", "name", "string", "mark", "end"
 
-#: (kind, text, key): ``key`` is the upper-case word or the mark, "" for quoted names and strings (``"`` for a
-#: double-quoted string): compare it.
+#: (kind, text, key). Compare ``key``: the upper-case word or the mark, "" for quoted names and strings (``"`` for a
+#: double-quoted string).
 Token = tuple[str, str, str]
 _END_TOKEN: Token = (END, "", "")
 
 
 @lru_cache(maxsize=None)
 def _lexer(backslash: bool, ansi: bool) -> re.Pattern[str]:
-    """Rules of the server's lexer. Every repetition is possessive: no text can make it search back.
+    """Return the lexer's rules. Every repetition is possessive, so that no text causes backtracking.
 
-    A possessive group has nothing in it that looks ahead or repeats a group: Python before 3.11.5 goes on behind what such a
-    part has read when it fails, and would take what stands between two comments for a comment.
+    A possessive group contains no lookahead and no repeated group: Python before 3.11.5 resumes after such a part when the
+    group fails, and would treat the text between two comments as a comment.
     """
     escape = r"[^{q}\\]++|\\.|{q}{q}" if backslash else "[^{q}]++|{q}{q}"
     single = escape.format(q="'")
@@ -53,16 +53,16 @@ def _lexer(backslash: bool, ansi: bool) -> re.Pattern[str]:
     )
 
 
-#: Characters that MySQL keeps as "?" in names, which MariaDB refuses.
+#: Characters that MySQL replaces with "?" in names, and that MariaDB refuses.
 _BEYOND_3_BYTES = re.compile("[\U00010000-\U0010ffff]")
 
 
 class Scanner:
-    """Tokens of a text, produced when asked for. The contents of executable comments are part of the text.
+    """Produces the tokens of a text on demand. The contents of executable comments are part of the text.
 
-    ``flavor`` "mysql" makes ``/*M! */`` a plain comment, and names those that MySQL keeps. (A server blanks the ``!`` of
-    comments that it does not execute before it writes the text to its log, so versions need no look.) Unfinished quotes or
-    comments end the tokens and set ``broken``, as does a token beyond ``most``.
+    ``flavor`` "mysql" makes ``/*M! */`` a plain comment, and replaces characters in names as MySQL does. (A server blanks the
+    ``!`` of comments that it does not execute before it logs the text, so versions do not matter.) An unfinished quote or
+    comment ends the tokens and sets ``broken``, as does a token beyond ``most``.
     """
 
     def __init__(self, sql: str, sql_mode: int = 0, flavor: str = "", *, most: int = MAX_TOKENS) -> None:
@@ -87,8 +87,8 @@ class Scanner:
             elif kind == "name":
                 yield (NAME, text.replace("``", "`"), "")
             elif kind == "string":
-                yield (STRING, text, "")  # as written: quotes doubled, backslashes in place
-            elif kind == "double":  # a name with ANSI_QUOTES, a string without: where it stands tells
+                yield (STRING, text, "")  # raw: with doubled quotes and backslashes
+            elif kind == "double":  # a name with ANSI_QUOTES; otherwise the place determines whether it is a string
                 yield (NAME, text.replace('""', '"'), "") if ansi else (STRING, text.replace('""', '"'), '"')
             elif kind == "mark":
                 yield (MARK, text, text)
@@ -109,7 +109,7 @@ class Scanner:
                 return
 
     def peek(self, distance: int = 0) -> Token:
-        """A coming token, without taking it."""
+        """Return a coming token without taking it."""
         while len(self._ahead) <= distance:
             self._count += 1
             if self._count > self._most:
@@ -119,14 +119,14 @@ class Scanner:
         return self._ahead[distance]
 
     def take(self) -> Token:
-        """The next token; END for ever once there is none."""
+        """Take the next token; END if there are no more."""
         token = self.peek()
         if self._ahead:
             self._ahead.pop(0)
         return token
 
     def accept(self, *keys: str) -> str:
-        """Take the next token if it is one of these keywords or marks; gives it, or ""."""
+        """Take the next token if it is one of these keywords or marks; return it, or ""."""
         key = self.peek()[2]
         if key and key in keys:
             self.take()
@@ -134,7 +134,7 @@ class Scanner:
         return ""
 
     def accept_all(self, *keys: str) -> bool:
-        """Take these keywords if all of them come next."""
+        """Take these keywords if all of them follow."""
         if all(self.peek(i)[2] == key for i, key in enumerate(keys)):
             for _ in keys:
                 self.take()
@@ -146,7 +146,7 @@ class Scanner:
         return kind == WORD or kind == NAME or key == '"'
 
     def table(self, default_schema: str) -> Table | None:
-        """A table's name, ``t`` or ``s.t`` or ``.t``; None if there is none here."""
+        """Take a table name, ``t``, ``s.t`` or ``.t``; return None if there is none."""
         self.accept(".")
         if not self.at_name():
             return None
@@ -159,7 +159,7 @@ class Scanner:
         return (first, self.take()[1])
 
     def skip_group(self) -> None:
-        """Skip a group in parentheses; the opening one comes next."""
+        """Skip a group in parentheses."""
         depth = 0
         while (token := self.take())[0] != END:
             if token[2] == "(":
@@ -170,6 +170,6 @@ class Scanner:
                     return
 
     def at_end(self) -> bool:
-        """At the end of the statement: of the text or at a semicolon."""
+        """Return whether the statement ends here: end of the text or a semicolon."""
         token = self.peek()
         return token[0] == END or token[2] == ";"

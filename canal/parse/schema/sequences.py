@@ -1,4 +1,4 @@
-"""The columns of a MariaDB sequence: the server keeps it as a table of one row, and each change of it as an INSERT."""
+"""The columns of a MariaDB sequence. The server stores it as a table with one row, and logs each change as an INSERT."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ _SHAPE: Final = [(one.name, one.type_code) for one in COLUMNS]
 
 
 def is_sequence(columns: Sequence[ColumnSchema]) -> bool:
-    """Return whether a table has the columns of a sequence, and no primary key."""
+    """Return whether the columns are those of a sequence, without a primary key."""
     return [(one.name, one.type_code) for one in columns] == _SHAPE and not any(one.key or one.nullable for one in columns)

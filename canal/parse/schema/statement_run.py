@@ -1,6 +1,6 @@
-"""What one DDL statement makes of the tables of a source.
+"""Computes the effect of one DDL statement on the tables of a source.
 
-Never changes them itself: what it finds comes into force as a whole, or not at all.
+Never changes tables: the caller applies the result as a whole, or not at all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from canal.statement import Statement, Table
 
 @attrs.define
 class TableChanges:
-    """What a statement is about to do to tables; it comes into force as a whole or not at all."""
+    """The changes that a statement makes, to be applied as a whole."""
 
     #: None: removed.
     states: dict[Table, TableVersion | None] = attrs.field(factory=dict)
@@ -34,7 +34,7 @@ class TableChanges:
 
 
 class StatementRun:
-    """One statement on its way into a catalog."""
+    """Computes the changes of one statement."""
 
     def __init__(
         self, tables: Tables, scan: Scanner, statement: Statement, dialect: Dialect, server_charset: str, session: int | None
@@ -55,7 +55,7 @@ class StatementRun:
         return scan.take()[2]
 
     def alteration(self) -> Alteration:
-        """The clauses of an ALTER TABLE; none of another statement."""
+        """Return the clauses of an ALTER TABLE; empty for other statements."""
         if self._verb() != "ALTER" or self._object()[0] != "TABLE":
             return Alteration()
         self._named_table()
@@ -77,7 +77,7 @@ class StatementRun:
         while scan.accept(";"):
             pass
         if scan.broken or not scan.at_end() or scan.peek()[0] != END:
-            raise NotUnderstoodError(f"something after the end of the statement: {scan.peek()[1]}")
+            raise NotUnderstoodError(f"text after the end of the statement: {scan.peek()[1]}")
         return self.found
 
     # -- names ---------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class StatementRun:
     def _table(self) -> Table:
         found = self.scan.table(self.schema)
         if found is None:
-            raise NotUnderstoodError("no table where one should stand")
+            raise NotUnderstoodError("a table name is missing")
         return self.tables.stored(found[0]), self.tables.stored(found[1])
 
     def _if(self) -> bool:
@@ -108,16 +108,16 @@ class StatementRun:
         return self.tables.is_doubtful(*table)
 
     def _is_temporary(self, table: Table) -> bool:
-        """Whether a temporary table of this session hides the permanent one.
+        """Return whether a temporary table of this session hides the permanent table.
 
         Raises:
-            NotUnderstoodError: there is such a table, but the session is not known, or whether it is called so.
+            NotUnderstoodError: it may, but the session or the case of names is unknown.
         """
         names = self.tables.temporary.get(self.session, set())
         hidden = self.tables.fold(table) in names
         is_unsure = self.tables.lower_case_table_names is None and lower(table) in map(lower, names - {table})
         if is_unsure or hidden and self.session is None:
-            raise NotUnderstoodError("it may be about a temporary table")
+            raise NotUnderstoodError("the table may be a temporary table")
         return hidden
 
     def _default_charset(self, schema: str) -> str | None:
@@ -156,7 +156,7 @@ class StatementRun:
         return None
 
     def _created(self, table: Table) -> TableVersion | None:
-        """The table that is made; None where its columns come from what is not known."""
+        """Return the new table; None if its columns come from an unknown source."""
         scan = self.scan
         bracket = scan.peek()[2] == "(" and scan.peek(1)[2] == "LIKE"
         if bracket:
@@ -181,7 +181,7 @@ class StatementRun:
         return created(*table, body, self.dialect, charset, options)
 
     def _sequence(self, table: Table) -> TableVersion | None:
-        """MariaDB keeps a sequence as a table of one row."""
+        """Return a sequence, which MariaDB stores as a table with one row."""
         typed = False
         while not self.scan.at_end():
             typed = self.scan.take()[2] == "AS" or typed
@@ -220,7 +220,7 @@ class StatementRun:
         self.tables.set_database(schema, choice.over(self.server_charset) if choice else self.server_charset)  # type: ignore[arg-type]
 
     def _empty(self, schema: str) -> None:
-        """The database has no tables now."""
+        """Remove all tables of a database."""
         for table in self.tables.tables_of(schema):
             self._set(table, None)
         if self.tables.complete:
@@ -291,7 +291,7 @@ class StatementRun:
         if scan.at_name() and not is_database_option(scan):
             schema = self.tables.stored(name(scan))
         if schema.startswith("#mysql50#"):
-            raise NotUnderstoodError("a database gets another name")
+            raise NotUnderstoodError("a database is renamed")
         choice = database_charset(scan)
         if choice is not None:
             charset = choice.over(self.server_charset)
@@ -337,9 +337,9 @@ class StatementRun:
         self._skip()
 
     def _optimize(self) -> None:
-        """MariaDB makes a table of InnoDB anew, which forgets that a unique key was asked for USING HASH.
+        """Apply OPTIMIZE: MariaDB rebuilds InnoDB tables, which forgets that a unique key was requested USING HASH.
 
-        Of one with partitions it may fail to, if that key lacks a column by which they are made.
+        It may fail for a partitioned table, if the key lacks a partitioning column.
         """
         for one in self.statement.remade:
             table = self.tables.stored(one[0]), self.tables.stored(one[1])
@@ -353,7 +353,7 @@ class StatementRun:
         self._skip()
 
     def _rename(self) -> None:
-        """Pairs of old and new names, one after the other."""
+        """Apply RENAME TABLE, pair by pair."""
         scan = self.scan
         if not scan.accept("TABLE", "TABLES"):
             raise NotUnderstoodError("RENAME what?")
@@ -370,7 +370,7 @@ class StatementRun:
                 return self._doubt(*doubtful.values())
 
     def _move(self, old: Table, new: Table, names: dict[Table, Table], doubtful: dict[Table, Table]) -> None:
-        """One pair; ``names`` and ``doubtful`` are those of the pairs before it, as they are compared."""
+        """Rename one table. ``names`` and ``doubtful`` are from earlier pairs, by normalised name."""
         if self._is_temporary(old):
             raise NotUnderstoodError("RENAME of a temporary table")
         key, new_key = self.tables.fold(old), self.tables.fold(new)

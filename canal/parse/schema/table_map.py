@@ -1,7 +1,7 @@
-"""Table maps: what the log says about a table, joined with what is known of its schema, once per table map.
+"""Resolves table maps: combines a map with the known schema, once per distinct map.
 
-Never reads rows. With ``binlog_row_metadata=FULL`` names, signs, charsets and labels come with the map itself; otherwise the
-schema is looked up and compared with the map.
+Never reads rows. With ``binlog_row_metadata=FULL`` the map contains names, signs, charsets and labels. Otherwise the schema is
+looked up and compared with the map.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from canal.schema import ColumnSchema, TableSchema
 from canal.statement import Statement
 
 log = logging.getLogger("canal.parse")
-#: Types of which a table map does not tell the whole text.
+#: Types whose full text is not in a table map.
 _PARTLY_TOLD = codes.NUMERIC | {codes.YEAR, codes.GEOMETRY, codes.VECTOR}
-#: Bytes of memory, measured in both builds and rounded up: of a table map, of what tables with the same columns share, of each
-#: column of that, and of each label.
+#: Memory in bytes, measured in both builds and rounded up: per table map, per shape shared by tables, per column of a shape, and
+#: per label.
 _TABLE_BYTES, _SHAPE_BYTES, _COLUMN_BYTES, _LABEL_BYTES = 1100, 1300, 550, 70
-#: Columns of all that is kept for tables to come with the same ones.
+#: Maximum number of columns in cached shapes.
 _MOST_COLUMNS = 20_000
-#: Bytes of the maps that are kept for others which differ only in their names.
+#: Maximum bytes of cached maps, for tables that differ only in their names.
 _MOST_ALIKE = 1 << 20
 
 
 @attrs.frozen
 class _Shape:
-    """What tables with the same columns have in common."""
+    """The data shared by tables with the same columns."""
 
     decoder: RowDecoder
     shown: tuple[ColumnSchema, ...]
@@ -54,34 +54,32 @@ class _Shape:
 
 @attrs.define
 class _Alike:
-    """What maps have in common that differ only in the name of the table: shards of one table do."""
+    """The data shared by maps that differ only in the table's name, such as shards."""
 
     fields: tuple[Any, ...]
-    """Of RawTableMap, without the two names."""
+    """The fields of RawTableMap without the two names."""
 
     columns: tuple[ColumnSchema, ...] | None = None
-    """Once they are known, where the map alone tells them."""
+    """The columns, if they are known and the map alone determines them."""
 
 
 class TableResolver:
-    """Makes a :class:`~canal.model.TableMap` of each new table map body.
+    """Creates a :class:`~canal.model.TableMap` for each new table map body.
 
     Args:
-        find: gives the schema of a table at the position of the stream for a map that does not tell all of it; None where
-            nobody knows it.
+        find: returns a table's schema at the stream's position for a map without full metadata; None if unknown.
         tables, fields: the instance's filters.
-        timezone: zone of TIMESTAMP values.
-        json_columns: names the columns of a table that are MariaDB's JSON, which the log does not tell from LONGTEXT; None:
-            JSON is given as text, not as objects.
-        shadows: which tables are those of online schema changes, and so not delivered; None: no table is.
-        unknown_columns: "positions" names the columns of a table that nobody knows @1, @2 and so on, "error" is a SchemaError,
-            "leave_out" drops its rows.
-        alarm: called with a text when such a table comes.
-        masks: of columns.
-        whole_types: look up the texts of types also for maps that name their columns, which have no display widths.
-        sequences: deliver the rows of MariaDB's sequences too.
-        unlogged_columns: names the columns of a MariaDB table whose values in the log are not those of the table, for maps
-            that name their columns.
+        timezone: time zone of TIMESTAMP values.
+        json_columns: returns a table's MariaDB JSON columns, which look like LONGTEXT in the log; None: return JSON as text.
+        shadows: identifies tables of online schema changes, which are not delivered; None: deliver all tables.
+        unknown_columns: for a table with unknown columns: "positions" names them @1, @2 and so on, "error" raises
+            SchemaError, "leave_out" drops its rows.
+        alarm: called with a text for such a table.
+        masks: masks for columns.
+        whole_types: look up the full types also for maps with names, which lack display widths.
+        sequences: deliver the rows of MariaDB sequences too.
+        unlogged_columns: returns the columns of a MariaDB table whose logged values differ from the table's, for maps with
+            names.
     """
 
     def __init__(
@@ -120,7 +118,7 @@ class TableResolver:
         self._positional = Told[tuple[str, str]]()
         self._untold = Told[tuple[str, str]]()
         self._untyped = Told[tuple[str, str]]()
-        self._narrowed: set[tuple[str, str]] = set()  # tables of the field filter that came by
+        self._narrowed: set[tuple[str, str]] = set()  # tables to which the field filter was already applied
 
     def resolve(self, body: bytes, release: Release = NEWEST) -> TableMap:
         raw, alike = self._parse(body, release)
@@ -131,21 +129,21 @@ class TableResolver:
         if raw.names is None and known is None and self._unknown_columns == "leave_out":
             if self._positional.is_first(name):
                 self._alarm(
-                    f"nothing is known of the columns of {raw.schema}.{raw.table} at this place of the log: its rows are left out"
+                    f"the columns of {raw.schema}.{raw.table} are unknown at this position of the log: its rows are skipped"
                 )
             return self._filtered(raw, release)
         schema = self._schema(raw, known, alike)
         if release.is_mariadb:
             if not self._sequences and is_sequence(schema.columns):
                 if self._left_out.is_first(name):
-                    log.info("[%s] %s.%s is a sequence: its rows are left out", self.destination, *name)
+                    log.info("[%s] %s.%s is a sequence: its rows are skipped", self.destination, *name)
                 return self._filtered(raw, release)
             schema = self._completed(raw, schema, known)
         if self._whole_types and raw.names is not None:
             schema = self._with_whole_types(raw, schema)
         if not release.has("virtual_values"):
             schema = attrs.evolve(schema, columns=tuple(attrs.evolve(c, logged=not c.virtual) for c in schema.columns))
-        # A filtered column that is unknown from the start is a mistake; one that was dropped since is not.
+        # A filtered column that never existed is a mistake; a column that was dropped later is not.
         shown = [i for i, column in enumerate(schema.columns) if not column.hidden]
         names = [schema.columns[i].name for i in shown]
         chosen = self._fields.wanted(raw.schema, raw.table, names, strict=name not in self._narrowed)
@@ -199,11 +197,11 @@ class TableResolver:
         return _Shape(decoder, all_shown, delivered, column_names(delivered, all_shown))
 
     def delivers(self, schema: str, table: str) -> bool:
-        """Whether statements about the table are delivered, and rows as far as is known before they come."""
+        """Return whether statements about the table are delivered, and its rows as far as known in advance."""
         return self._tables.accepts(schema, table) and not (self._shadows and self._shadows.base_of(schema, table))
 
     def wants(self, statement: Statement) -> Statement | None:
-        """What the filter lets through of a statement: by any table that it names, else by its schema."""
+        """Return the part of a statement that the filter accepts: by any of its tables, or by its schema."""
         if statement.doubtful:
             return statement
         if statement.tables:
@@ -214,12 +212,12 @@ class TableResolver:
         return statement if self._tables.accepts(statement.database or statement.default_schema, "") else None
 
     def _check_masks(self, statement: Statement) -> None:
-        """A masked table that is renamed keeps its masks, or its rows would come in clear from here on.
+        """Check that a renamed table keeps its masks, so that values do not become visible.
 
         Raises:
-            ConfigError: its new name is delivered, and lacks a mask of the old one.
+            ConfigError: the new name is delivered, and lacks a mask of the old name.
         """
-        came: dict[tuple[str, str], tuple[str, str]] = {}  # by the last name the first one
+        came: dict[tuple[str, str], tuple[str, str]] = {}  # maps the last name to the first
         for old, new in statement.renames:
             came[new] = came.pop(old, old)
         for new, old in came.items():
@@ -227,9 +225,9 @@ class TableResolver:
             if lost:
                 before, now = ".".join(old), ".".join(new)
                 raise ConfigError(
-                    f"{before}, of which {', '.join(lost)} is masked, is called {now} from here on, which has no such mask: "
-                    "its values would come in clear",
-                    remedy=f"Mask {now} too, as by one regular expression for both names, or leave it out by black_filter.",
+                    f"{before}, of which {', '.join(lost)} is masked, is renamed to {now}, which has no such mask: its values "
+                    "would become visible",
+                    remedy=f"Mask {now} too, for example with a pattern for both names, or exclude it with black_filter.",
                 )
 
     def _filtered(self, raw: RawTableMap, release: Release) -> TableMap:
@@ -239,11 +237,11 @@ class TableResolver:
         try:
             decoder = RowDecoder(raw.types, raw.metas, None, (), self._timezone)
         except UnsupportedError:
-            decoder = None  # its rows are not wanted; they are only counted inside a transaction of several pieces
+            decoder = None  # its rows are not delivered; they are only counted in a transaction with pieces
         return TableMap(schema, (), decoder, False, size=_bytes_of(raw))
 
     def _completed(self, raw: RawTableMap, schema: TableSchema, known: TableSchema | None) -> TableSchema:
-        """With what a log of MariaDB does not tell: digits of old temporal types, what is no BINARY, and no plain text."""
+        """Add facts that MariaDB's log lacks: fractional digits of old temporal types, address types and JSON."""
         columns = list(schema.columns)
         if known is None:
             old = [i for i, code in enumerate(raw.types) if code in codes.OLD_TEMPORAL]
@@ -252,19 +250,19 @@ class TableResolver:
             for i in old:
                 if i not in fitting:
                     raise UnsupportedError(
-                        f"column {i + 1} of {raw.schema}.{raw.table}, {columns[i].name!r}, is of MariaDB's old format "
-                        f"(type {raw.types[i]}): the log does not tell how many digits it has after the second",
+                        f"column {i + 1} of {raw.schema}.{raw.table}, {columns[i].name!r}, has MariaDB's old temporal format "
+                        f"(type {raw.types[i]}): the log does not contain the number of fractional digits",
                         event_type=TABLE_MAP,
                         column=columns[i].name,
-                        remedy="Give the table's columns to the source, or rebuild it with mysql56_temporal_format=ON.",
+                        remedy="Describe the table with schema= of the source, or rebuild it with mysql56_temporal_format=ON.",
                     )
             for i in fitting:
                 columns[i] = attrs.evolve(columns[i], column_type=fitting[i].column_type)
             untold = [columns[i].name for i in maybe if i not in fitting]
             if untold and self._untold.is_first((raw.schema, raw.table)):
                 log.warning(
-                    "[%s] nobody can tell whether %s of %s.%s, BINARY in the log, are UUID, INET6 or INET4: they are "
-                    "given as bytes; give schema= to the source, or keep a schema history",
+                    "[%s] unknown whether %s of %s.%s, BINARY in the log, are UUID, INET6 or INET4: they are returned as bytes. "
+                    "Set schema= of the source, or keep a schema history",
                     self.destination,
                     ", ".join(map(repr, untold)),
                     raw.schema,
@@ -282,7 +280,7 @@ class TableResolver:
         return attrs.evolve(schema, columns=tuple(columns))
 
     def _with_whole_types(self, raw: RawTableMap, schema: TableSchema) -> TableSchema:
-        """With display widths, ZEROFILL and kinds of geometry, as far as they are known beside the log."""
+        """Add display widths, ZEROFILL and kinds of geometry, if they are known."""
         columns = list(schema.columns)
         wanted = [i for i in range(len(columns)) if raw.real_type(i) in _PARTLY_TOLD]
         found = self._fitting(raw, columns, wanted, strict=False) if wanted else {}
@@ -290,7 +288,7 @@ class TableResolver:
             columns[i] = attrs.evolve(columns[i], column_type=column.column_type)
         if len(found) < len(wanted) and self._untyped.is_first((raw.schema, raw.table)):
             log.warning(
-                "[%s] the whole types of %s.%s are not known at this position of the log: they are given without display widths",
+                "[%s] the full types of %s.%s are unknown at this position of the log: they are returned without display widths",
                 self.destination,
                 raw.schema,
                 raw.table,
@@ -298,7 +296,7 @@ class TableResolver:
         return attrs.evolve(schema, columns=tuple(columns))
 
     def _fitting(self, raw: RawTableMap, columns: list[ColumnSchema], wanted: list[int], strict: bool) -> dict[int, ColumnSchema]:
-        """The columns as they are known beside the log, as far as they fit it; an error of the look-up if ``strict``."""
+        """Return the known columns that fit the map. With ``strict``, raise errors of the look-up."""
         try:
             known = self._find(raw) if raw.names is not None else None
         except SchemaError:
@@ -320,21 +318,21 @@ class TableResolver:
         if known is not None:
             self._positional.pop((raw.schema, raw.table), None)
             return merge_schema(raw, known)
-        problem = f"nothing is known of the columns of {raw.schema}.{raw.table} at this place of the log"
+        problem = f"the columns of {raw.schema}.{raw.table} are unknown at this position of the log"
         if self._unknown_columns == "error":
             raise SchemaError(
                 problem,
-                remedy='Give schema= to the source, leave the table out with black_filter, or set unknown_columns="positions".',
+                remedy='Set schema= of the source, exclude the table with black_filter, or set unknown_columns="positions".',
             )
         if self._positional.is_first((raw.schema, raw.table)):
             self._alarm(
-                f"{problem}: they are named @1, @2 and so on, and where the log does not tell them integers count as signed, "
-                "text is bytes, ENUM and SET are numbers; give schema= to the source"
+                f"{problem}: they are named @1, @2 and so on. Unless the log has more details, integers are treated as signed, "
+                "text as bytes, and ENUM and SET as numbers. Set schema= of the source"
             )
         return positional_schema(raw)
 
     def _told(self, raw: RawTableMap) -> tuple[RawTableMap, dict[int, str]]:
-        """The map with the signs, and the charsets of labels, that old servers do not tell; from what is known beside the log."""
+        """Add signs, and return charsets of labels, that old servers do not log, from the known schema."""
         assert raw.names is not None
         untold = [i for i, labels in enumerate(raw.labels or ()) if labels and needs_charset(raw, i)]
         signed = [i for i in range(len(raw.types)) if len({signs[i] for signs in raw.signs}) > 1]
@@ -345,17 +343,17 @@ class TableResolver:
         fitting = [signs for signs in raw.signs if all(i in found and found[i].unsigned == signs[i] for i in signed)]
         if signed and not fitting:
             raise UnsupportedError(
-                f"nobody can tell whether column {signed[0] + 1} of {raw.schema}.{raw.table}, {raw.names[signed[0]]!r}, is "
-                "unsigned: its log counts YEAR columns among those that have a sign, or not",
+                f"unknown whether column {signed[0] + 1} of {raw.schema}.{raw.table}, {raw.names[signed[0]]!r}, is unsigned: the "
+                "log may or may not count YEAR columns as signed",
                 event_type=TABLE_MAP,
                 column=raw.names[signed[0]],
-                remedy="Give the table's columns to the source.",
+                remedy="Describe the table with schema= of the source.",
             )
         charsets = {i: found[i].charset or "binary" for i in untold if i in found}
         if len(charsets) < len(untold) and self._untold.is_first((raw.schema, raw.table)):
             log.warning(
-                "[%s] nobody can tell the charset of %s of %s.%s, whose labels are bytes in the log: give schema= to the "
-                "source, or keep a schema history",
+                "[%s] unknown charset of %s of %s.%s, whose labels are bytes in the log: set schema= of the source, or keep a "
+                "schema history",
                 self.destination,
                 ", ".join(repr(raw.names[i]) for i in untold if i not in charsets),
                 raw.schema,
@@ -365,17 +363,17 @@ class TableResolver:
 
 
 def _bytes_of(raw: RawTableMap) -> int:
-    """What a table map and its columns cost, when no other one has the same."""
+    """Return the memory of a table map and its columns, if they are not shared."""
     labels = sum(len(one) for one in raw.labels or () if one is not None)
     return _SHAPE_BYTES + _COLUMN_BYTES * len(raw.types) + _LABEL_BYTES * labels
 
 
 def _may_be_address(column: ColumnSchema) -> bool:
-    """Whether a column of MariaDB's log is a BINARY that may be none."""
+    """Return whether a MariaDB column looks like BINARY but may be an address type."""
     is_binary = column.type_code == codes.STRING and column.charset in (None, "binary")
     return is_binary and string_length(column.meta) in ADDRESS_BYTES.values()
 
 
 def _may_be_unlogged(raw: RawTableMap) -> bool:
-    """Whether the table may have an AUTO_INCREMENT column and a VIRTUAL one, which may be NULL."""
+    """Return whether the table may have an AUTO_INCREMENT column and a nullable VIRTUAL column."""
     return any(raw.nullable) and any(code in codes.NUMERIC and not nullable for code, nullable in zip(raw.types, raw.nullable))

@@ -1,6 +1,6 @@
-"""A table as of a position of the log: its columns, and what its later changes depend on.
+"""A table at a log position: its columns, and facts that affect later changes.
 
-Never reads a statement.
+Never parses a statement.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from canal.schema import ColumnSchema, TableSchema
 
 @attrs.frozen
 class TableVersion:
-    """A table as of a position: its columns in the order of its rows, and what its later changes depend on.
+    """A table at a position: its columns in row order, and facts that affect later changes.
 
-    ``charset`` is the default of new text columns, None where it is not known. ``keys`` are all indexes in the order
-    of the server, None where they are not known (a change that depends on them then makes the table doubtful).
+    ``charset``: the default of new text columns, None if unknown. ``keys``: all indexes in the server's order, None if
+    unknown (then a change that depends on them makes the table doubtful).
     """
 
     schema: TableSchema
     charset: str | None
     keys: tuple[Key, ...] | None = None
-    #: The column that ends a row's time in a MariaDB table WITH SYSTEM VERSIONING, "" in others.
+    #: The column that ends a row's period in a MariaDB table WITH SYSTEM VERSIONING, otherwise "".
     row_end: str = ""
-    #: How many of the last columns are MariaDB's own, in its rows but not in its information_schema.
+    #: Number of trailing columns that MariaDB added, which are in rows but not in information_schema.
     hidden: int = 0
-    #: Whether its first column is surely AUTO_INCREMENT, in InnoDB and without partitions.
+    #: Whether the first column is certainly AUTO_INCREMENT, in InnoDB and without partitions.
     counts_first: bool = False
-    #: In lower case; it is taken to be InnoDB where no statement names another one.
+    #: In lower case. InnoDB is assumed if no statement names an engine.
     engine: str = INNODB
     partitioned: bool = False
-    #: In lower case the AUTO_INCREMENT column, "" where there is none; None: not known.
+    #: The AUTO_INCREMENT column in lower case, "" if there is none, None if unknown.
     counted: str | None = None
 
     @property
     def shown(self) -> tuple[ColumnSchema, ...]:
-        """The columns that information_schema has."""
+        """The columns in information_schema."""
         return tuple(column for column in self.defined if not column.hidden)
 
     @property
     def defined(self) -> tuple[ColumnSchema, ...]:
-        """The columns that statements made, those of MySQL's functional keys among them."""
+        """The columns that statements created, including those of MySQL's functional keys."""
         columns = self.schema.columns
         return columns[: len(columns) - self.hidden]
 
     @property
     def as_logged(self) -> TableSchema:
-        """As its rows are in the log: of a table WITH SYSTEM VERSIONING those in MINIMAL images lack VIRTUAL values."""
+        """The schema of logged rows: MINIMAL images of a table WITH SYSTEM VERSIONING lack VIRTUAL values."""
         if not self.row_end:
             return self.schema
         return attrs.evolve(

@@ -1,6 +1,6 @@
-"""The tables of a source as of a position of its log: names as the server compares them, and which are not known.
+"""The tables of a source at a log position, by name as the server compares names, and the tables with unknown columns.
 
-Never reads a statement.
+Never parses a statement.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from canal.parse.schema.table_state import TableVersion
 from canal.schema import TableSchema, column_from_text
 from canal.statement import Table
 
-#: Of documents; 1 had no ``unread``, and is written where there is none.
+#: Format of documents; format 1 lacks ``unread``, and is written if there is none.
 FORMAT = 2
 
 
 class Tables:
-    """The tables of a source, its databases and its temporary tables, by names as the server compares them."""
+    """The tables, databases and temporary tables of a source, by names as the server compares them."""
 
     def __init__(self, *, lower_case_table_names: int | None = 0, complete: bool = True, unread: Iterable[str] = ()) -> None:
         self.lower_case_table_names = lower_case_table_names
@@ -29,57 +29,57 @@ class Tables:
         self._tables: dict[Table, TableVersion] = {}
         self._doubtful: dict[Table, Table] = {}
         self.databases: dict[str, str] = {}
-        #: Databases that were made or dropped by a statement: no table of theirs is older than that.
+        #: Databases that a statement created or dropped: all their tables are newer, so all are known.
         self.whole: set[str] = set()
         #: Temporary tables by session.
         self.temporary: dict[int | None, set[Table]] = {}
-        #: Where the setting is not known, the names that there are, by what is the same in lower case.
+        #: The names in use by lower-case name, if the setting is unknown.
         self._spelled: dict[Table, set[Table]] = {}
 
     def get(self, schema: str, table: str) -> TableVersion | None:
-        """The table, None where it is unknown or doubtful."""
+        """Return the table; None if it is unknown or doubtful."""
         return self._tables.get(self.fold((schema, table)))
 
     def put(self, state: TableVersion) -> None:
-        """Set a table that was read from the server, or that the metadata of its rows proved."""
+        """Set a table that was read from the server, or proved by the metadata of its rows."""
         key = self.fold((state.schema.schema, state.schema.table))
         self.spell(key)
         self._tables[key] = state
         self._doubtful.pop(key, None)
 
     def remove(self, schema: str, table: str) -> None:
-        """A table that was looked for and does not exist: it is not doubtful any more."""
+        """Remove a table that does not exist: it is no longer doubtful."""
         self.drop(self.fold((schema, table)))
 
     def set_database(self, schema: str, charset: str) -> None:
-        """Set the default charset of a database; "": it is not known."""
+        """Set the default charset of a database; "": unknown."""
         if charset:
             self.databases[self.fold_name(schema)] = charset
         else:
             self.databases.pop(self.fold_name(schema), None)
 
     def tables(self) -> list[TableVersion]:
-        """All tables that are known, in the order of their names."""
+        """Return all known tables in the order of their names."""
         return [self._tables[key] for key in sorted(self._tables)]
 
     def doubtful_tables(self) -> list[Table]:
-        """Names of the tables that may exist with columns that are not known."""
+        """Return the names of tables that may exist with unknown columns."""
         return [self._doubtful[key] for key in sorted(self._doubtful)]
 
     def is_doubtful(self, schema: str, table: str) -> bool:
-        """Whether the table may exist with columns that are not known."""
+        """Return whether the table may exist with unknown columns."""
         key = self.fold((schema, table))
         is_read = key[0] in self.whole or self.complete and key[0] not in self.unread
         unknown = not is_read and key not in self._tables
         return key in self._doubtful or unknown
 
     def namesakes(self, table: Table) -> list[Table]:
-        """Tables, known or doubtful, that are the same one if the server does not look at the case of names, and else are not."""
+        """Return known or doubtful tables whose names differ only in case, which some servers treat as the same table."""
         names = self._spelled.get(lower(table), set()) - {table}
         return sorted(name for name in names if name in self._tables or name in self._doubtful)
 
     def key(self, table: Table) -> Table:
-        """The same for all names of one table."""
+        """Return a key that is equal for all spellings of a table's name."""
         return self.fold(table)
 
     def spell(self, key: Table) -> None:
@@ -98,7 +98,7 @@ class Tables:
         return self.fold_name(table[0]), self.fold_name(table[1])
 
     def stored(self, text: str) -> str:
-        """A name as the server keeps it."""
+        """Return a name as the server stores it."""
         return text.lower() if self.lower_case_table_names == 1 else text
 
     def forget(self, table: Table) -> None:
@@ -108,7 +108,7 @@ class Tables:
         self._doubtful[key] = table
 
     def tables_of(self, database: str | None) -> list[Table]:
-        """Names of all tables, or of those of a database."""
+        """Return the names of a database's tables, or of all tables."""
         wanted = None if database is None else self.fold_name(database)
         names = {key: (state.schema.schema, state.schema.table) for key, state in self._tables.items()}
         names.update(self._doubtful)
@@ -117,7 +117,7 @@ class Tables:
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
     def to_document(self) -> dict[str, Any]:
-        """All of it as JSON values; equal catalogs give equal documents."""
+        """Return the catalog as JSON values; equal catalogs return equal documents."""
         return {
             **self.settings(),
             "tables": [table_to_document(self._tables[key]) for key in sorted(self._tables)],
@@ -125,7 +125,7 @@ class Tables:
         }
 
     def settings(self) -> dict[str, Any]:
-        """The part of the document that is not about tables."""
+        """Return the document without the tables."""
         return {
             "format": FORMAT if self.unread else 1,
             "lower_case_table_names": self.lower_case_table_names,
@@ -142,10 +142,10 @@ class Tables:
 
     @classmethod
     def from_document(cls, document: Any) -> Self:
-        """Read what ``to_document`` made.
+        """Read a document of ``to_document``.
 
         Raises:
-            ValueError: the document is of another format or is damaged.
+            ValueError: the document has another format or is damaged.
         """
         found = document.get("format") if isinstance(document, dict) else None
         if found not in (1, FORMAT):
@@ -170,7 +170,7 @@ class Tables:
 
 
 def discard(sets: dict[Any, set[Table]], key: Any, table: Table) -> None:
-    """Take a table out of the set of a key, which goes with its last one."""
+    """Remove a table from a key's set, and the key with its last table."""
     tables = sets.get(key, set())
     tables.discard(table)
     if not tables:
@@ -186,7 +186,7 @@ def differ_in_case(name: str, other: str) -> bool:
 
 
 def table_to_document(state: TableVersion) -> dict[str, Any]:
-    """A table as JSON values."""
+    """Return a table as JSON values."""
     return {
         "schema": state.schema.schema,
         "table": state.schema.table,
@@ -218,7 +218,7 @@ def table_to_document(state: TableVersion) -> dict[str, Any]:
 
 
 def table_from_document(document: dict[str, Any]) -> TableVersion:
-    """Read what ``table_to_document`` made."""
+    """Read a document of ``table_to_document``."""
     columns = []
     for named, text, charset, nullable, key, visible, labels, *words in document["columns"]:
         column = column_from_text(named, text, charset=charset, nullable=nullable, key=key, visible=visible)
@@ -230,7 +230,7 @@ def table_from_document(document: dict[str, Any]) -> TableVersion:
         )
     keys = document["keys"]
     if not all(isinstance(name, str) for name in (document["schema"], document["table"], *(column.name for column in columns))):
-        raise ValueError("a name that is no text")
+        raise ValueError("a name is not text")
     return TableVersion(
         TableSchema(document["schema"], document["table"], tuple(columns)),
         document["charset"],

@@ -1,6 +1,6 @@
-"""Tables as users write them: definitions of columns, or SQL text with CREATE TABLE statements.
+"""Parses tables written by users: column definitions, or SQL text with CREATE TABLE statements.
 
-Never guesses: a definition that is not understood to its last word is a ConfigError that names the table.
+Never guesses: a definition that is not fully understood raises a ConfigError that names the table.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ from canal.schema import TYPE_CODES, ColumnSchema, TableSchema
 from canal.statement import Table
 
 Tables = dict[Table, TableVersion]
-#: Who may have written a text of which that is not known.
+#: Dialects to try if the writer of a text is unknown.
 _NEWEST = (Dialect(), Dialect("mariadb", (11, 8)))
 
 
 def tables_from_mapping(tables: Mapping[str, str], release: Release | None = None, charset: str = "utf8mb4") -> Tables:
-    """Read ``{"shop.orders": "id int unsigned not null primary key, note varchar(20)"}``: the part between the
-    brackets, or the whole statement.
+    """Read ``{"shop.orders": "id int unsigned not null primary key, note varchar(20)"}``: columns, or a whole statement.
 
     Raises:
-        ConfigError: a name without its schema, or a text that does not read as columns.
+        ConfigError: a name has no schema, or a text cannot be parsed as columns.
     """
     found: Tables = {}
     for name, text in tables.items():
         schema, _, table = name.partition(".")
         if not schema or not table:
-            raise ConfigError(f"{name!r} does not name a table", remedy='Write "schema.table".')
+            raise ConfigError(f"{name!r} is not a table name", remedy='Write "schema.table".')
         if re.match(r"\s*create\s", text, re.IGNORECASE):
             state = next(iter(tables_from_sql(text, schema, release, charset).values()))
             found[schema, table] = attrs.evolve(state, schema=TableSchema(schema, table, state.schema.columns))
@@ -50,29 +49,29 @@ def tables_from_mapping(tables: Mapping[str, str], release: Release | None = Non
 def _columns_of(table: Table, text: str, release: Release | None, charset: str) -> Tables:
     def read(dialect: Dialect) -> Tables:
         scan = Scanner(f"{text})", flavor=dialect.flavor)
-        # A list of columns may leave AUTO_INCREMENT out: what looks like a primary key that MySQL has made is one.
+        # A column list may omit AUTO_INCREMENT, so assume that an apparent generated primary key is one.
         return {table: attrs.evolve(_table(scan, table, dialect, charset), counts_first=True)}
 
     return _as_written(read, release)
 
 
 def tables_from_sql(text: str, schema: str = "", release: Release | None = None, charset: str = "utf8mb4") -> Tables:
-    """Read every CREATE TABLE statement of ``text``; USE statements and qualified names tell the schema.
+    """Parse every CREATE TABLE statement of ``text``. USE statements and qualified names determine the schema.
 
-    ``charset`` is that of text columns where neither the column nor the table names one. Other statements are passed
-    over, so the output of mysqldump --no-data will do.
+    ``charset`` is the charset of text columns if neither the column nor the table has one. Other statements are skipped, so
+    the output of mysqldump --no-data works.
 
     Args:
-        release: of the server that wrote the text; None where it is not known.
+        release: the server that wrote the text; None if unknown.
 
     Raises:
-        ConfigError: no table is found, a table's schema is not told, or a definition does not read as columns.
+        ConfigError: there is no table, a table has no schema name, or a definition cannot be parsed.
     """
     return _as_written(lambda dialect: _tables_in(text, schema, dialect, charset), release)
 
 
 def _as_written(read: Callable[[Dialect], Tables], release: Release | None) -> Tables:
-    """What ``read`` makes of a text by its release, or by the first flavor that understands it."""
+    """Call ``read`` with the release's dialect, or with each flavor until the text is understood."""
     if release is not None:
         return read(Dialect(release.flavor, release.version))
     try:
@@ -95,36 +94,35 @@ def _tables_in(text: str, schema: str, dialect: Dialect, charset: str) -> Tables
         while scan.peek()[0] != END and not scan.accept(";"):
             scan.take()
     if scan.broken:
-        raise ConfigError("the schema text does not read as SQL: a quote or a comment in it does not end")
+        raise ConfigError("cannot parse the schema text: a quote or a comment does not end")
     if not found:
-        raise ConfigError("the SQL text has no CREATE TABLE with columns", remedy="Give what SHOW CREATE TABLE prints.")
+        raise ConfigError("the SQL text has no CREATE TABLE with columns", remedy="Use the output of SHOW CREATE TABLE.")
     return found
 
 
 def _created_table(scan: Scanner, table: Table, dialect: Dialect, charset: str) -> TableVersion:
     schema, name = table
     if not schema:
-        raise ConfigError(f"the schema of table {name!r} is not told", remedy="Write CREATE TABLE schema.table or USE schema.")
+        raise ConfigError(f"table {name!r} has no schema name", remedy="Write CREATE TABLE schema.table or USE schema.")
     if not scan.accept("("):
-        raise ConfigError(f"CREATE TABLE {schema}.{name} lists no columns", remedy="Give what SHOW CREATE TABLE prints.")
+        raise ConfigError(f"CREATE TABLE {schema}.{name} lists no columns", remedy="Use the output of SHOW CREATE TABLE.")
     return _table(scan, table, dialect, charset)
 
 
 def _table(scan: Scanner, table: Table, dialect: Dialect, charset: str) -> TableVersion:
-    """The table whose columns begin here, the bracket before them taken."""
+    """Parse a table from its first column on."""
     try:
         body = read_body(scan, dialect)
         options = create_options(scan)
         if options.queried:
-            raise NotUnderstoodError("columns that come from a query")
+            raise NotUnderstoodError("columns from a query")
         _check_primary(body)
         if options.charset is not None:
             charset = options.charset.over(charset) or charset
         state = created(*table, body, dialect, charset, options)
     except NotUnderstoodError as problem:
         raise ConfigError(
-            f"the definition of {'.'.join(table)} is none that a server has: {problem}",
-            remedy="Give what SHOW CREATE TABLE prints.",
+            f"cannot parse the definition of {'.'.join(table)}: {problem}", remedy="Use the output of SHOW CREATE TABLE."
         ) from problem
     as_json = {column.name for column in body.columns if column.type.is_json}
     columns = tuple(_as_json(one) if one.name in as_json else one for one in state.schema.columns)
@@ -135,9 +133,9 @@ def _check_primary(body: Body) -> None:
     named = {part.lower() for key in body.keys if key.is_primary for part, _ in key.columns}
     unknown = named - {column.name.lower() for column in body.columns}
     if unknown:
-        raise NotUnderstoodError(f"a primary key of columns that it does not have, {', '.join(sorted(unknown))}")
+        raise NotUnderstoodError(f"a primary key of missing columns: {', '.join(sorted(unknown))}")
 
 
 def _as_json(column: ColumnSchema) -> ColumnSchema:
-    """MariaDB keeps JSON as LONGTEXT, and only who writes the definition knows that it is JSON."""
+    """Mark a column as JSON. MariaDB stores JSON as LONGTEXT, so only the written definition shows it."""
     return attrs.evolve(column, column_type="json", type_code=TYPE_CODES["json"])

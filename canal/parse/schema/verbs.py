@@ -1,6 +1,6 @@
-"""Statements of transactions: BEGIN, COMMIT, savepoints and XA, which are most of what a log has.
+"""Recognises transaction statements, the most frequent statements in a log: BEGIN, COMMIT, savepoints and XA.
 
-Never reads more of a text than tells whether it is one.
+Reads only as much text as necessary.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _PREFIXES = (
     (re.compile(rb"XA\s+COMMIT\b"), Verb.XA_COMMIT),
     (re.compile(rb"XA\s+ROLLBACK\b"), Verb.XA_ROLLBACK),
 )
-#: First bytes of the statements above, and of blanks and comments that may come before one.
+#: First bytes of these statements, and of whitespace and comments before them.
 _CANDIDATES = frozenset(b"bcrsxBCRSX/-# \t\r\n\x0b\x0c")
 _BLANK = r"\s++|--(?=\s|\Z)[^\n]*+|#[^\n]*+"
-#: What is blank, where a comment begins and ends, and how one begins that is executed.
+#: Whitespace, the start and end of a comment, and the starts of an executable comment.
 _IN_TEXT = (re.compile(_BLANK, re.ASCII), "/*", "*/", ("/*!", "/*M!"))
 _IN_BYTES = (re.compile(_BLANK.encode()), b"/*", b"*/", (b"/*!", b"/*M!"))
-#: Transaction statements are short; anything longer after its leading comments is something else.
+#: Transaction statements are short; a longer text after leading comments is another statement.
 _LONGEST = 400
 
 
 def _verb_of(sql: bytes) -> tuple[int, bytes]:
-    """The verb, and the text without comments around it."""
+    """Return the verb, and the text without comments around it."""
     start = _behind_blanks(sql, 0, _IN_BYTES)
     if len(sql) - start > _LONGEST:
         return Verb.NONE, b""
@@ -54,7 +54,7 @@ def _verb_of(sql: bytes) -> tuple[int, bytes]:
 
 
 def _first_trailing(core: bytes) -> int:
-    """Where the blanks, semicolons and comments begin that end the text (its length if there are none)."""
+    """Return the start of trailing whitespace, semicolons and comments; the text's length if there are none."""
     for found in re.finditer(rb"[\s;/#-]", core):
         at = _behind_blanks(core, found.start(), _IN_BYTES)
         while core.startswith(b";", at):
@@ -65,9 +65,9 @@ def _first_trailing(core: bytes) -> int:
 
 
 def _behind_blanks(sql: Any, at: int, marks: tuple[Any, ...]) -> int:
-    """Where the blanks and comments that begin at ``at`` end; a comment without an end is none.
+    """Return the end of the whitespace and comments that begin at ``at``. An unfinished comment does not count.
 
-    Not by one pattern: Python before 3.11.5 goes wrong where a possessive group fails behind a part that looks ahead.
+    This is not one pattern, because Python before 3.11.5 mishandles a possessive group that fails after a lookahead.
     """
     blank, begin, end, executed = marks
     while True:
@@ -100,7 +100,7 @@ _SAVEPOINT = re.compile(r"(?:ROLLBACK\s+(?:WORK\s+)?TO\s*(?:SAVEPOINT\b)?|SAVEPO
 
 
 def _normal_xid(text: str) -> str:
-    """One spelling for the text of a statement and the fields of an XA_PREPARE event."""
+    """Return the same spelling for a statement's text and the fields of an XA_PREPARE event."""
     found = _XID.fullmatch(text)
     if found is None:
         return ""
@@ -117,7 +117,7 @@ def _savepoint_name(text: str) -> str:
 
 
 def transaction_statement(sql: str, default_schema: str) -> Statement | None:
-    """A statement of a transaction; None for any other."""
+    """Return a transaction statement; None for other statements."""
     exact = _EXACT.get(sql)
     if exact is not None:
         return exact

@@ -1,6 +1,6 @@
-"""The smallest pieces of a statement: names, numbers, strings, values and charsets, read from the tokens of a Scanner.
+"""Parses the smallest parts of a statement: names, numbers, strings, values and charsets.
 
-Never guesses: what is not understood raises NotUnderstoodError.
+Never guesses: a text that is not understood raises NotUnderstoodError.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from canal.schema import charset_name
 def expect(scan: Scanner, *keys: str) -> str:
     found = scan.accept(*keys)
     if not found:
-        raise NotUnderstoodError(f"{scan.peek()[1]!r} where {' or '.join(keys)} should stand")
+        raise NotUnderstoodError(f"{scan.peek()[1]!r} instead of {' or '.join(keys)}")
     return found
 
 
 def name(scan: Scanner) -> str:
     if not scan.at_name():
-        raise NotUnderstoodError("no name where one should stand")
+        raise NotUnderstoodError("a name is missing")
     return scan.take()[1]
 
 
 def column_name(scan: Scanner) -> str:
-    """A column's name; servers but MySQL 8.0 and later take table.column and schema.table.column too."""
+    """Parse a column name. Servers except MySQL 8.0 and later also accept table.column and schema.table.column."""
     found = name(scan)
     while scan.accept("."):
         found = name(scan)
@@ -37,20 +37,20 @@ def column_name(scan: Scanner) -> str:
 def number(scan: Scanner) -> int:
     text = scan.take()[1]
     digits = text.lstrip("0") or "0"
-    if not text.isascii() or not text.isdigit() or len(digits) > 20:  # int() has a limit of its own
-        raise NotUnderstoodError(f"{text[:20]!r} is no number, or a very large one")
+    if not text.isascii() or not text.isdigit() or len(digits) > 20:  # int() limits the number of digits
+        raise NotUnderstoodError(f"{text[:20]!r} is not a number, or too large")
     return int(digits)
 
 
 def group(scan: Scanner) -> frozenset[str]:
-    """Pass over a group in brackets, which begins here and has an end. Return its words and names in lower case."""
+    """Skip a group in parentheses, which begins here; return its words and names in lower case."""
     if scan.peek()[2] != "(":
-        raise NotUnderstoodError("no bracket where one should stand")
+        raise NotUnderstoodError("a parenthesis is missing")
     depth, words = 0, set()
     while True:
         kind, text, key = scan.take()
         if kind == END:
-            raise NotUnderstoodError("a bracket that does not close")
+            raise NotUnderstoodError("a parenthesis does not close")
         if kind in (WORD, NAME):
             words.add(text.lower())
         depth += (key == "(") - (key == ")")
@@ -62,10 +62,10 @@ _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
 
 
 def string(scan: Scanner, dialect: Dialect) -> str:
-    """A quoted string's value."""
+    """Parse a quoted string."""
     kind, text, key = scan.take()
     if kind != STRING:
-        raise NotUnderstoodError("no string where one should stand")
+        raise NotUnderstoodError("a string is missing")
     if key != '"':
         text = text.replace("''", "'") if dialect.sql_mode & NO_BACKSLASH_ESCAPES else _SINGLE.sub(_unescape, text)
     elif not dialect.sql_mode & NO_BACKSLASH_ESCAPES:
@@ -82,7 +82,7 @@ def _unescape(found: re.Match[str]) -> str:
 
 
 def maybe_charset(scan: Scanner) -> CharsetChoice | None:
-    """CHARACTER SET x, CHARSET x or COLLATE x, with or without DEFAULT and =, if one comes next."""
+    """Parse CHARACTER SET x, CHARSET x or COLLATE x, with or without DEFAULT and =; return None if none follows."""
     ahead = 1 if scan.peek()[2] == "DEFAULT" else 0
     key = scan.peek(ahead)[2]
     if key in ("CHARACTER", "CHAR") and scan.peek(ahead + 1)[2] == "SET":
@@ -98,7 +98,7 @@ def maybe_charset(scan: Scanner) -> CharsetChoice | None:
         return CharsetChoice(is_default=True)
     kind, text, _ = scan.take()
     if kind not in (WORD, NAME, STRING):
-        raise NotUnderstoodError("no charset where one should stand")
+        raise NotUnderstoodError("a charset is missing")
     return of_collation(text) if key == "COLLATE" else CharsetChoice(known_charset(text))
 
 
@@ -110,14 +110,14 @@ def known_charset(text: str) -> str:
 
 
 def of_collation(text: str) -> CharsetChoice:
-    """MariaDB's uca1400_… collations go with any charset, so they do not name one."""
+    """Return the charset of a collation. MariaDB's uca1400_… collations work with any charset, so they imply none."""
     collation = text.lower()
     charset = None if collation.startswith("uca1400") else known_charset(collation.partition("_")[0])
     return CharsetChoice(charset, collation=collation)
 
 
 def join_choices(first: CharsetChoice | None, second: CharsetChoice | None) -> CharsetChoice | None:
-    """A charset and a collation, in any order: what names one wins over what leaves the default."""
+    """Combine a charset and a collation, in any order: a named charset has priority over the default."""
     if first is None or second is None:
         return first or second
     return second if second.charset else first
@@ -127,7 +127,7 @@ _AFTER_POINT = re.compile("[0-9]+(E[0-9]*)?|E[0-9]*")
 
 
 def pass_value(scan: Scanner) -> None:
-    """A default or an option's value: a literal, a function's call, NEXT VALUE FOR a sequence, or an expression in brackets."""
+    """Skip a default or an option's value: a literal, a function call, NEXT VALUE FOR a sequence, or an expression."""
     scan.accept("+", "-")
     if scan.peek()[2] == "(":
         group(scan)
@@ -138,7 +138,7 @@ def pass_value(scan: Scanner) -> None:
         return
     kind, _, key = scan.take()
     if kind == END or key in (",", ")", ";"):
-        raise NotUnderstoodError("no value where one should stand")
+        raise NotUnderstoodError("a value is missing")
     if key == "CASE":
         _pass_case(scan)
         return
@@ -146,7 +146,7 @@ def pass_value(scan: Scanner) -> None:
         scan.accept("@")
         key = name(scan)
     if kind == WORD and key[:1] == "_" and (scan.peek()[1][:2] in ("0x", "0b") or scan.peek()[2] in ("X", "B")):
-        scan.take()  # of _latin1 0x61 or _latin1 x'61'
+        scan.take()  # skip the charset in _latin1 0x61 or _latin1 x'61'
     if key in ("NEXT", "PREVIOUS") and scan.accept("VALUE"):
         expect(scan, "FOR")
         key = name(scan)
@@ -162,11 +162,11 @@ def pass_value(scan: Scanner) -> None:
 
 
 def _pass_case(scan: Scanner) -> None:
-    """The rest of CASE … END, whose first word is taken."""
+    """Skip the rest of CASE … END."""
     while not scan.accept("END"):
         kind, _, key = scan.peek()
         if kind == END or key in (";", ")"):
-            raise NotUnderstoodError("a CASE that does not end")
+            raise NotUnderstoodError("a CASE without END")
         if key == "(":
             group(scan)
         elif scan.take()[2] == "CASE":
@@ -174,7 +174,7 @@ def _pass_case(scan: Scanner) -> None:
 
 
 def _pass_number(scan: Scanner, key: str) -> None:
-    """The rest of 1.5e-3, .5 or 1., whose first token is taken."""
+    """Skip the rest of 1.5e-3, .5 or 1. after the first token."""
     if (key == "." or scan.accept(".")) and _AFTER_POINT.fullmatch(scan.peek()[2]):
         key = scan.take()[2]
     if key[-1:] == "E" and scan.accept("+", "-"):
@@ -182,9 +182,9 @@ def _pass_number(scan: Scanner, key: str) -> None:
 
 
 def pass_references(scan: Scanner) -> None:
-    """The rest of REFERENCES t (c) MATCH … ON DELETE … ON UPDATE …."""
+    """Skip the rest of REFERENCES t (c) MATCH … ON DELETE … ON UPDATE …."""
     if scan.table("") is None:
-        raise NotUnderstoodError("no table where one should stand")
+        raise NotUnderstoodError("a table name is missing")
     if scan.peek()[2] == "(":
         group(scan)
     if scan.accept("MATCH"):

@@ -1,6 +1,6 @@
-"""The schema history in ZooKeeper, where every process that embeds the destination finds it.
+"""The schema history in ZooKeeper, shared by all processes that embed the destination.
 
-Never decides who may write: behind the fence of the active process it refuses, as ZooKeeper does, what comes late.
+Never decides which process may write: with a fence, it refuses writes of a process that is no longer active.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from canal.position import Position
 from canal.zookeeper.session import Create, Delete, Fence, NodeExists, NodeMissing, Session, Set, VersionChanged, Write, ZooKeeper
 
 _FORMAT: Final = 1
-#: Bytes in a node, and in one transaction. ZooKeeper refuses a request of 1 MiB, and keeps the last 500 in memory.
+#: Bytes per node and per transaction. ZooKeeper refuses requests of 1 MiB, and keeps the last 500 in memory.
 _PIECE: Final = 100_000
-_DELETES: Final = 1000  # in one transaction
-#: Steps that are done are merged into one when they make up this part of its size, or are so many.
+_DELETES: Final = 1000  # per transaction
+#: Merge the steps that are done when they exceed this fraction of the first one's size, or this number.
 _WORTH, _MANY = 1 / 4, 100
-_YOUNG: Final = 2000  # steps that are kept for their age at most: ZooKeeper holds everything in memory
+_YOUNG: Final = 2000  # maximum steps to keep because of their age: ZooKeeper holds all data in memory
 _DAMAGED: Final = "Delete the node while no process runs the destination: tables are then read from the source again."
 
 
 @attrs.frozen
 class _Step:
-    """What the index knows of a step: the node of its number, and those of further pieces beside it."""
+    """The index entry of a step, stored in the node of its number and in further nodes for more pieces."""
 
     id: int
     position: Position
@@ -44,19 +44,19 @@ class _Step:
 
 
 class ZooKeeperHistory:
-    """Keeps the schema history in ``<root>/destinations/<destination>/schema``, shared by all who embed the destination.
+    """Stores the schema history in ``<root>/destinations/<destination>/schema``, shared by all processes of the destination.
 
-    The node ``schema`` lists the steps; each step is a compressed node beneath it, of several pieces when it is large. What
-    the list does not name does not count: the list is written last, in one transaction with the step, so a crash leaves the
-    state before it. With ``ha=`` every write is behind the fence. Used alone, it opens a session of its own, and a second
-    process that writes is found out by the version of the list.
+    The node ``schema`` lists the steps. Each step is a compressed node below it, in several pieces if it is large. Steps
+    that are not listed do not count: the list is written last, in one transaction with the step, so a crash leaves the
+    previous state. With ``ha=`` every write checks the fence. Without ``ha``, it opens a separate session, and detects a
+    second writer by the version of the list.
 
     Args:
-        config: how to reach ZooKeeper.
-        keep_days: steps younger than this stay (the last 2000 of them), whatever the cursors: for a start in the past.
-        clock: gives seconds since 1970.
+        config: the ZooKeeper connection options.
+        keep_days: keep steps younger than this (at most the last 2000), regardless of cursors, for a start in the past.
+        clock: returns Unix seconds.
 
-    Raises ConnectionLostError where ZooKeeper does not answer: the parser tries again from the last whole transaction.
+    Raises ConnectionLostError if ZooKeeper does not answer: the parser retries from the last whole transaction.
     """
 
     def __init__(self, config: ZooKeeper, *, keep_days: float = 1.0, clock: Callable[[], float] = time.time) -> None:
@@ -67,14 +67,14 @@ class ZooKeeperHistory:
         self._own: Session | None = None
         self._fence: Callable[[], Fence | None] | None = None
         self._path = ""
-        #: The list as it was read or written last: its version (-1: there is none), the next number, and the steps. None:
-        #: not known, or no longer known for sure.
+        #: The list as last read or written: its version (-1: it does not exist), the next step number, and the steps. None:
+        #: unknown or uncertain.
         self._version: int | None = None
         self._next = 1
         self._steps: list[_Step] = []
 
     def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
-        """From now on write in this session and behind this fence; what was known is read again."""
+        """Write in this session and with this fence from now on, and read the list again."""
         self._session, self._fence, self._version = session, fence, None
 
     def open(self, destination: str) -> None:
@@ -94,7 +94,7 @@ class ZooKeeperHistory:
     # -- the history -----------------------------------------------------------------------------------------------
 
     def restore(self, position: Position) -> Snapshot | None:
-        self._version = None  # another process may have written since
+        self._version = None  # another process may have written
         with self._errors("read"):
             self._load()
             count = self._done(self._steps, position)
@@ -136,7 +136,7 @@ class ZooKeeperHistory:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Read the list where it is not known, and remove what it does not name: left by a process that died."""
+        """Read the list if it is unknown, and remove unlisted nodes that a crashed process left."""
         if self._version is not None:
             return
         session = self._connected()
@@ -149,13 +149,13 @@ class ZooKeeperHistory:
         document = json.loads(listed.data)
         if document["format"] != _FORMAT:
             raise HistoryError(
-                f"{self._path} has format {document['format']!r}, not {_FORMAT}",
-                remedy="Read it with the version of this library that wrote it, or a later one.",
+                f"{self._path} has format {document['format']!r} instead of {_FORMAT}",
+                remedy="Use the version of this library that wrote it, or a later one.",
             )
         numbers: list[int] = []
         for first, count in document["steps"]:
-            if len(numbers) + count > len(there) + 1:  # the error names one that is missing
-                raise ValueError(f"it lists {count} steps from {first} on, and there are {len(there)} nodes")
+            if len(numbers) + count > len(there) + 1:  # otherwise the error names the missing node
+                raise ValueError(f"it lists {count} steps from {first} on, but there are only {len(there)} nodes")
             numbers += range(first, first + count)
         self._next = int(document["next"])
         self._steps = [
@@ -169,7 +169,7 @@ class ZooKeeperHistory:
     def _index(self, number: int, most: int, head: dict[str, Any], body: bytes) -> _Step:
         pieces = int(head["pieces"])
         if not 0 <= pieces < most:
-            raise ValueError(f"step {number} is of {pieces} further pieces, and there are {most} nodes")
+            raise ValueError(f"step {number} has {pieces} further pieces, but there are only {most} nodes")
         return _Step(number, Position.from_text(head["place"]), int(head["made"]), len(body) + pieces * _PIECE, pieces)
 
     def _merged(self, steps: list[_Step]) -> Snapshot:
@@ -195,7 +195,7 @@ class ZooKeeperHistory:
     def _write(
         self, position: Position, made: int, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None
     ) -> tuple[_Step, Create]:
-        """Write a step but for its first node, which is left to the transaction of the list."""
+        """Write a step except its first node, which is created in the transaction of the list."""
         document = {"settings": settings, "tables": [[*table, version] for table, version in tables.items()]}
         body = zlib.compress(json.dumps(document, separators=(",", ":")).encode("ascii"))  # has a checksum
         pieces = range(1, (len(body) - 1) // _PIECE + 1)
@@ -211,7 +211,7 @@ class ZooKeeperHistory:
         return _Step(self._next, position, made, len(body), len(pieces)), first
 
     def _commit(self, steps: list[_Step], new: Create | None = None, gone: Sequence[str] = ()) -> None:
-        """Make these the steps, a new one among them, in one transaction; then remove the nodes that do not count."""
+        """Set the list of steps, including a new step, in one transaction. Then remove nodes that are not listed."""
         assert self._version is not None
         self._next += new is not None
         writes: list[Write] = [Set(self._path, self._list(steps), self._version)]
@@ -238,7 +238,7 @@ class ZooKeeperHistory:
         if self._fence is not None:
             fence = self._fence()
             if fence is None:
-                raise NotActiveError("this process is not active any more: it writes no schemas")
+                raise NotActiveError("this process is no longer active: it must not write schemas")
         return self._connected().write(writes, fence)
 
     # -- ZooKeeper -------------------------------------------------------------------------------------------------
@@ -248,13 +248,13 @@ class ZooKeeperHistory:
             raise HistoryError("the schema history is closed")
         if self._own is not None and not self._own.wait_connected(self._config.session_timeout):
             raise CoordinationError(
-                f"ZooKeeper at {self._config.hosts} does not answer", remedy="Check the addresses, and that it runs."
+                f"ZooKeeper at {self._config.hosts} does not answer", remedy="Check the addresses and that ZooKeeper runs."
             )
         return self._session
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
-        """What was known is not for sure any more after an error: a write may have happened or not."""
+        """Convert errors, and mark the list as uncertain: a failed write may have happened."""
         try:
             yield
         except NotActiveError:
@@ -266,8 +266,8 @@ class ZooKeeperHistory:
         except (NodeExists, NodeMissing, VersionChanged) as error:
             self._version = None
             raise HistoryError(
-                f"{self._path} was written by another process at the same time",
-                remedy="Let processes take turns with ha=, or give each a destination or a root of its own.",
+                f"another process wrote {self._path} at the same time",
+                remedy="Use ha= so that processes take turns, or use a separate destination or root for each.",
             ) from error
         except (
             zlib.error,

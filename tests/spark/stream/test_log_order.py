@@ -222,6 +222,6 @@ def test_a_log_that_was_begun_anew_under_its_gtids_is_an_error(pair: Pair, tmp_p
         pair.shops[1].fake.uuid = pair.shops[0].fake.uuid
         pair.write(1, 1, 2)
         engine.start(**ways[1])
-        with pytest.raises(PositionLostError, match="its log begins at binlog.000001 again"):
+        with pytest.raises(PositionLostError, match="the log begins at binlog.000001 again"):
             engine.until(2)
         assert ids(engine.rows) == [1]
