@@ -102,7 +102,7 @@ def test_part_that_two_instances_share_is_usable_after_the_remedy(tmp_path: Path
     with canal.Instance(config(meta=shared)):
         with pytest.raises(CanalError, match="Give each instance an object of its own"):
             canal.Instance(config(destination="other", meta=shared)).start()
-        with pytest.raises(CanalError, match="give this one a directory of its own"):
+        with pytest.raises(CanalError, match="use a different directory"):
             canal.Instance(config(meta=FileMeta(tmp_path / "a"))).start()
 
         with canal.Instance(config(meta=FileMeta(tmp_path / "b"))) as other:
@@ -121,7 +121,7 @@ def test_no_start_position_remedy_is_to_subscribe_again() -> None:
     with instance_of(fake, source=source, start_timeout=0.2) as instance:
         with pytest.raises(ConnectionLostError, match="no start position within") as caught:
             instance.subscribe()
-        assert "subscribe again" in caught.value.remedy
+        assert "Subscribe again" in caught.value.remedy
 
         with fake.serve(port=port):
             instance.subscribe(timeout=30)
@@ -258,7 +258,7 @@ def test_unknown_columns_remedy_is_a_filter_without_the_table(tmp_path: Path) ->
     fake, _, _ = without_names(tmp_path, schema_history=MemoryHistory())
     with instance_of(fake, meta=FileMeta(tmp_path), schema_history=MemoryHistory()) as instance:
         instance.subscribe()
-        with pytest.raises(SchemaError, match=r"columns of shop\.t are not known") as caught:
+        with pytest.raises(SchemaError, match=r"columns of shop\.t are unknown") as caught:
             read_up_to(instance, -1)
         assert "Exclude the table with black_filter" in caught.value.remedy
 
@@ -289,7 +289,7 @@ def test_unknown_columns_do_not_come_with_a_schema_history(tmp_path: Path) -> No
         assert read_up_to(instance, 4) == [2, 3, 4]
 
 
-@pytest.mark.parametrize("remedy", ["delete it", "a history of its own"])
+@pytest.mark.parametrize("remedy", ["delete it", "a separate history"])
 def test_history_of_something_else_remedy_is_another_one(tmp_path: Path, remedy: str) -> None:
     fake, _ = log_of(1, metadata="MINIMAL")
     folder = tmp_path / "history"
@@ -327,7 +327,7 @@ def test_columns_of_files_without_names_remedy_is_schema(tmp_path: Path) -> None
             return [name for entry in message.entries for row in entry.rows for name in row.after.as_dict()]  # type: ignore[union-attr]
 
     assert columns() == ["@1"]
-    assert any("they are named @1, @2 and so on" in text and "give schema= to the source" in text for text in alarms)
+    assert any("they are named @1, @2 and so on" in text and "Set schema= of the source" in text for text in alarms)
     alarms.clear()
 
     assert columns(schema="CREATE TABLE shop.t (id INT PRIMARY KEY)") == ["id"]

@@ -190,7 +190,7 @@ def test_what_is_not_understood_is_no_guess(text: str, dialect: Dialect) -> None
 
 
 def test_a_text_column_without_a_known_charset_is_no_guess() -> None:
-    with pytest.raises(NotUnderstoodError, match="default charset is not known"):
+    with pytest.raises(NotUnderstoodError, match="default charset is unknown"):
         column("TEXT", OLD, default=None)
 
 

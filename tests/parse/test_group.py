@@ -553,7 +553,7 @@ def test_options_that_cannot_be_are_refused() -> None:
         ({"a.b": parser}, "name of a member"),
         ({"a": 1}, "must be a parser"),
         ({"a": parser, "b": parser}, "twice"),
-        ({"a": canal.parse.GroupParser({"a": parser})}, "one source"),
+        ({"a": canal.parse.GroupParser({"a": parser})}, "single source"),
     ):
         with pytest.raises(canal.ConfigError, match=text):
             canal.parse.GroupParser(wrong)  # type: ignore[arg-type]

@@ -128,7 +128,7 @@ def test_steps_of_two_sources_are_ordered_by_their_gtid_sets(history: SchemaHist
 def test_a_history_of_another_source_is_refused(history: SchemaHistory) -> None:
     history.add(canal.Position(journal="a.000009", offset=9, source="A"), {}, {})
 
-    with pytest.raises(canal.errors.HistoryError, match="of A.*of B.*history of its own"):
+    with pytest.raises(canal.errors.HistoryError, match="of A.*of B.*separate history"):
         history.restore(canal.Position(journal="a.000010", offset=9, source="B"))
 
 
@@ -301,7 +301,7 @@ def test_columns_that_become_unknown_are_an_alarm_or_an_error(tmp_path: Path) ->
     assert isinstance(alarm, canal.AlarmMessage)
     assert alarm.kind is canal.AlarmKind.SCHEMA
 
-    with pytest.raises(canal.errors.SchemaError, match=r"nothing is known of the columns of shop\.t .*schema="):
+    with pytest.raises(canal.errors.SchemaError, match=r"the columns of shop\.t are unknown .*schema="):
         names(canal.LocalBinlogSource(tmp_path), unknown_columns="error", **files)
     with pytest.raises(canal.ConfigError, match="unknown_columns"):
         names(canal.LocalBinlogSource(tmp_path), unknown_columns="maybe", **files)
@@ -428,7 +428,7 @@ def test_a_table_is_read_again_only_while_no_change_of_it_waits_in_the_log() -> 
     assert names_until_error(fake, start) == [("id", "a", "b")]
     table.alter("ALTER TABLE shop.t RENAME COLUMN a TO b, RENAME COLUMN b TO a", "id INT PRIMARY KEY, b INT, a INT")
 
-    with pytest.raises(canal.errors.SchemaError, match=r"shop\.t are not known.*after its change at"):
+    with pytest.raises(canal.errors.SchemaError, match=r"shop\.t are unknown.*as of a later change at"):
         names_until_error(fake, start)
 
 

@@ -103,7 +103,7 @@ TRIGGER = (
         (["CREATE TABLE _t_old (id INT)"], "_t_old", False, ""),
         (["CREATE TABLE _t_new (id INT)", TRIGGER], "_t_new", True, ""),
         ([TRIGGER], "_t_new", True, ""),
-        (["CREATE TABLE _t_new (id INT)"], "_t_new", False, r"rows come of s\._t_new: .* delivered.*CREATE was left out"),
+        (["CREATE TABLE _t_new (id INT)"], "_t_new", False, r"received rows of s\._t_new: .* delivered.*CREATE was skipped"),
         (["RENAME TABLE t TO _t_old"], "_t_old", False, ""),
         (["ALTER TABLE other RENAME _t_del"], "_t_del", False, ""),
         (["alter /* gh-ost */ table s.t rename _t_del"], "_t_del", True, ""),

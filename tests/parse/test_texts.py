@@ -73,14 +73,14 @@ def test_a_long_key_of_mariadb_has_its_hidden_column() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("CREATE TABLE t (a INT)", "the schema of table 't' is not told"),
+        ("CREATE TABLE t (a INT)", "table 't' has no schema name"),
         ("CREATE TABLE s.t LIKE s.u", "s.t lists no columns"),
-        ("CREATE TABLE s.t (a INT) SELECT 1 AS b", "columns that come from a query"),
-        ("CREATE TABLE s.t (a)", "no type where one should stand"),
-        ("CREATE TABLE s.t (a INT", "where , or \\) should stand"),
-        ("CREATE TABLE s.t (a INT, PRIMARY KEY (b))", "a primary key of columns that it does not have, b"),
+        ("CREATE TABLE s.t (a INT) SELECT 1 AS b", "columns from a query"),
+        ("CREATE TABLE s.t (a)", "a type is missing"),
+        ("CREATE TABLE s.t (a INT", "instead of , or \\)"),
+        ("CREATE TABLE s.t (a INT, PRIMARY KEY (b))", "a primary key of missing columns: b"),
         ("CREATE TABLE s.t (a VARCAHR(9))", "unknown type 'varcahr'"),
-        ("CREATE TABLE s.t (a INT); INSERT INTO s.t VALUES ('x", "does not read as SQL"),
+        ("CREATE TABLE s.t (a INT); INSERT INTO s.t VALUES ('x", "cannot parse the schema text"),
         ("SELECT 1", "no CREATE TABLE with columns"),
         ("", "no CREATE TABLE with columns"),
     ],
@@ -92,7 +92,7 @@ def test_what_is_not_understood_is_refused(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("name", ["t", ".t", "s."])
 def test_a_name_without_its_schema_is_refused(name: str) -> None:
-    with pytest.raises(canal.ConfigError, match="does not name a table"):
+    with pytest.raises(canal.ConfigError, match="is not a table name"):
         tables_from_mapping({name: "a INT"})
 
 

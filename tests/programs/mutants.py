@@ -901,7 +901,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a column without its neighbour stands somewhere",
         "parse/schema/alter.py",
-        'raise NotUnderstoodError(f"no column {placed.after!r} to stand after")',
+        'raise NotUnderstoodError(f"AFTER unknown column {placed.after!r}")',
         "return len(columns)",
         "parse/test_alter.py::test_any_row_of_alters_gives_the_columns_that_a_list_of_names_has",
     ),

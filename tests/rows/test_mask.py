@@ -209,7 +209,7 @@ def test_a_masked_table_does_not_come_in_clear_under_another_name(sql: str) -> N
         with canal.Instance(given) as instance:
             instance.subscribe()
             entries = []
-            with pytest.raises(canal.ConfigError, match=r"shop\.users, of which .* is masked, is called shop\.") as caught:
+            with pytest.raises(canal.ConfigError, match=r"shop\.users, of which .* is masked, is renamed to shop\.") as caught:
                 for message in instance.stream():
                     entries += message.entries
                     instance.ack(message.id)
