@@ -416,7 +416,7 @@ def test_a_standby_whose_configuration_is_wrong_changes_nothing(gtid: bool) -> N
         pair.write(1)
         assert following.ids(1) == [1]
         gone.server = None
-        following.wait_for("no switch")
+        following.wait_for("cannot switch")
         assert not following.instance.switch()
         gone.server = pair.first
         pair.write(2)

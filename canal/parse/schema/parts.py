@@ -27,8 +27,8 @@ class Dialect(Release):
 
     flavor: str = "mysql"
     version: tuple[int, ...] = (9, 0, 0)
+    sql_mode: int = 0
     #: explicit_defaults_for_timestamp; if off, a plain TIMESTAMP is NOT NULL. None: unknown.
-    #: explicit_defaults_for_timestamp; without it a bare TIMESTAMP is NOT NULL. None: not known.
     explicit_defaults: bool | None = True
     #: The charset of the session's literals (character_set_connection).
     connection_charset: str = "utf8mb4"
@@ -46,8 +46,8 @@ class CharsetChoice:
     charset: str | None = None
     #: Selects the default: a collation for any charset, or DEFAULT.
     is_default: bool = False
-    #: In lower case, where one is named.
     #: In lower case, or "".
+    collation: str = ""
 
     def over(self, default: str | None) -> str | None:
         return self.charset or default
