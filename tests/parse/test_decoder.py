@@ -368,7 +368,7 @@ def test_checksums_go_on_and_off_with_each_journal(flavor: str) -> None:
     assert rows_of(decoded(events, flavor=flavor)) == [("INSERT", None, n) for n in (1, 2, 3)]
     (_, rows, _) = of_kind(events, *ROWS)
     damaged = rows[:-5] + bytes((rows[-5] ^ 1,)) + rows[-4:]
-    with pytest.raises(canal.errors.ChecksumError, match=r"CRC32 [0-9a-f]{8}, but the CRC32 of its bytes is [0-9a-f]{8}") as caught:
+    with pytest.raises(canal.errors.ChecksumError, match=r"CRC32 [0-9a-f]{8}, but the CRC32 .* is [0-9a-f]{8}") as caught:
         decoded([damaged if one is rows else one for one in events], flavor=flavor)
     assert "binlog.000002:" in str(caught.value)
 
