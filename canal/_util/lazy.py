@@ -8,19 +8,29 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_names(package: str, homes: Mapping[str, str], extras: Mapping[str, str] = {}) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package.
 
     Args:
         package: its ``__name__``.
         homes: the module of each name, within the package or with its full name; a module's own name stands for the module.
+        extras: the extra of the distribution that brings what a module imports, by the module.
     """
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         home = homes[name]
-        module = importlib.import_module(home if home.startswith("canal.") else f"{package}.{home}")
+        try:
+            module = importlib.import_module(home if home.startswith("canal.") else f"{package}.{home}")
+        except ModuleNotFoundError as error:
+            if home not in extras:
+                raise
+            from canal.errors import ConfigError
+
+            raise ConfigError(
+                f"{package}.{name} needs {error.name}, which is not installed", remedy=f"pip install 'canal-cdc[{extras[home]}]'"
+            ) from error
         found = module if home == name else getattr(module, name)
         setattr(sys.modules[package], name, found)
         return found

@@ -47,4 +47,4 @@ _HOMES: Final = {
 }
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__, _HOMES, dict.fromkeys(_HOMES.values(), "spark"))

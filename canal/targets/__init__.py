@@ -82,4 +82,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__, _HOMES)
+    __getattr__ = lazy_names(__name__, _HOMES, {"lake": "lake", "postgresql": "postgresql"})

@@ -206,10 +206,7 @@ class _Rows(StateWork):
             schema, added = self._columns(work, state.table)
             upserts, deletes = _columns(state) or _rows(state)
             upserts = fit(upserts, schema)
-            if deletes.num_columns:
-                deletes = fit(deletes, pa.schema([schema.field(name) for name in deletes.column_names]))
-            else:  # nothing but progress
-                deletes = pa.table({name: pa.nulls(0, schema.field(name).type) for name in schema.names[:1]})
+            deletes = fit(deletes, pa.schema([schema.field(name) for name in deletes.column_names]))
             work.write(upserts, deletes, _next(work, new), added=added, replace=state.is_emptied)
         self._keep_up(target, table)
 

@@ -169,6 +169,25 @@ def test_what_does_not_fit_is_parked_and_the_rest_written(fake_binlog: FakeBinlo
     assert "0000-00-00" in (tmp_path / "parked").read_text()
 
 
+@pytest.mark.parametrize("lake", ["delta", "iceberg"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_batch_whose_only_change_is_parked_moves_the_progress(
+    fake_binlog: FakeBinlog, tmp_path: Path, lake: str, is_there: bool
+) -> None:
+    table = orders(fake_binlog, "id INT PRIMARY KEY, d DATE")
+    if is_there:
+        table.insert({"id": 2})
+    table.insert({"id": 1, "d": canal.ZeroDate("0000-00-00")})
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c", "warehouse": f"file://{tmp_path}"}
+    target: Any = DeltaTarget(tmp_path) if lake == "delta" else IcebergTarget("parked", properties)
+
+    made = piped(fake_binlog, target, on_unfit=JSONLinesTarget(tmp_path / "parked"), batch_size=1)
+
+    assert (made.status().parked, made.status().changes) == (1, int(is_there))
+    again = piped(fake_binlog, target, on_unfit=JSONLinesTarget(tmp_path / "parked"), batch_size=1)
+    assert again.status().parked == (0 if is_there else 1)
+
+
 def test_small_files_are_put_together_and_the_progress_stays(fake_binlog: FakeBinlog, tmp_path: Path) -> None:
     table = orders(fake_binlog)
     target = DeltaTarget(tmp_path, upkeep=Upkeep(every=4, keep=0.0))

@@ -93,16 +93,25 @@ def need(module: str, extra: str) -> Any:
         raise ConfigError(f"{error.name} is not installed", remedy=f"pip install 'canal-cdc[{extra}]'") from error
 
 
+#: What may be a value of a row in the text of an error.
+_VALUES: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\[[^\]]*\]|\{[^}]*\}|\b\d[\d.:-]*""")
+#: Errors that no later attempt mends: names of pyiceberg's, and words of object stores and of file systems.
+_REFUSALS: Final = re.compile(
+    r"OAuthError|AuthorizationExpiredError|Unauthorized|Forbidden|NotInstalledError|PermissionError|PermissionDenied|"
+    r"AccessDenied|Unauthenticated|InvalidAccessKeyId|SignatureDoesNotMatch|DeltaProtocolError"
+)
+
+
 @contextmanager
 def understood(table: str, conflicts: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Errors of a target's library are ours.
+    """Raise errors of a target's library as errors of this library.
 
     Args:
-        conflicts: what it raises when another writer was quicker.
+        conflicts: the errors that mean that another writer was quicker.
 
     Raises:
-        TargetConflictError: one of these.
-        TargetError: any other one.
+        TargetConflictError: one of ``conflicts``.
+        TargetError: any other error.
     """
     try:
         yield
@@ -113,13 +122,23 @@ def understood(table: str, conflicts: tuple[type[Exception], ...] = ()) -> Itera
             f"another writer changed {table} meanwhile", remedy="Run one query for each table and stream."
         ) from error
     except Exception as error:
-        # Others may quote a row's values; and a URL may have a signature behind its question mark.
-        text = re.sub(r"\x1b\[\w*m", "", re.sub(r"\?[^\s)]+", "?…", str(error))) if isinstance(error, OSError) else ""
-        said = f": {' '.join(text.split())}" if text else ""
+        text = f"{type(error).__name__}: {_without_values(error)}".removesuffix(": ")
+        is_refused = _REFUSALS.search(text) is not None
         raise TargetError(
-            f"{table} cannot be read or written, {type(error).__name__}{said}",
-            remedy="Mend what that, or its cause, says, then apply the batch again: what is in the target by then is left out.",
+            f"{table} cannot be read or written, {text}",
+            is_lasting=is_refused,
+            remedy="Give the target credentials that may read and write it, then apply the batch again."
+            if is_refused
+            else "Remove the cause, then apply the batch again. The target leaves out the changes that it has by then.",
         ) from error
+
+
+def _without_values(error: Exception) -> str:
+    """Return the text of an error without values of rows and without the query of a URL, which may be a signature."""
+    error = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement and its values
+    text = re.sub(r"\x1b\[\w*m", "", str(error))
+    text = re.sub(r"\?[^\s)]+", "?…", text) if isinstance(error, OSError) else _VALUES.sub("…", text)
+    return " ".join(text.split())[:500]
 
 
 def matching(rows: pa.Table, keys: pa.Table, *, others: bool = False) -> pa.Table:
@@ -131,4 +150,4 @@ def matching(rows: pa.Table, keys: pa.Table, *, others: bool = False) -> pa.Tabl
     return rows.take(found["__row"].combine_chunks())
 
 
-__getattr__ = lazy_names(__name__, _HOMES)
+__getattr__ = lazy_names(__name__, _HOMES, dict.fromkeys(_HOMES.values(), "lake"))

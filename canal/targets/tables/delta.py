@@ -5,19 +5,26 @@ Never commits rows without their progress.
 
 from __future__ import annotations
 
+import json
+import re
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.fs import PyFileSystem
 
 from canal.errors import StreamMismatchError, TargetConflictError, TargetSchemaError
 from canal.targets.protocol import Progress, TableProgress
 from canal.targets.tables import matching, need, understood
 from canal.targets.tables.outcome import fit
+from canal.targets.tables.rewrite import Keys, new_files
 from canal.targets.tables.upkeep import Upkeep
 
 _RETENTION: Final = "delta.logRetentionDuration"
@@ -27,6 +34,15 @@ _TOMBSTONES: Final = "delta.deletedFileRetentionDuration"
 _MARGIN: Final = 600
 _ORPHANS: Final = 168
 _DELETE: Final = "__canal_delete"
+_STATISTICS: Final = "delta.dataSkippingStatsColumns"
+#: Columns of which ``deltalake`` keeps statistics if that property is not set, and characters of a text in statistics.
+_INDEXED: Final = 32
+_TEXT: Final = 32
+_HIGHEST: Final = "\U0010ffff"
+#: Features of a table that files written here heed.
+_FEATURES: Final = frozenset(("appendOnly", "invariants", "timestampNtz"))
+#: The path and size of a file, and of each of its rows whether it stays.
+_Found: TypeAlias = "tuple[str, int, pa.Array]"
 #: The parts of a progress that are numbers, each the version of a transaction of its own: Delta keeps one number of each.
 _NUMBERS: Final = ("txn", "ord", "ts", "snapshot")
 
@@ -159,15 +175,19 @@ class _DeltaWork:
                 if replace or self.schema is None or not deletes.num_columns:
                     mode = "overwrite" if replace else "append"
                     lake.write_deltalake(self._table, upserts, mode=mode, commit_properties=commit)
+                elif self._is_plain():
+                    # ``deltalake`` would repeat the commit behind one that has compacted the same files.
+                    self._overwrite(upserts, deletes, self.commit(progress, retries=0))
                 else:
                     self._merge(lake, upserts, deletes, commit)
             except lake.exceptions.SchemaMismatchError as error:
                 raise TargetSchemaError(f"Delta refuses the columns: {error}", remedy="Alter the target.") from error
 
-    def commit(self, progress: Progress) -> Any:
-        """What a commit tells of the progress."""
+    def commit(self, progress: Progress, retries: int | None = None) -> Any:
+        """Return the properties of a commit, with the progress."""
         lake = need("deltalake", "lake")
         return lake.CommitProperties(
+            max_commit_retries=retries,
             custom_metadata={self._app: progress.to_text()},
             app_transactions=[lake.Transaction(f"{self._app}/{name}", getattr(progress.table, name)) for name in _NUMBERS],
         )
@@ -184,7 +204,9 @@ class _DeltaWork:
     def _made(lake: Any, target: DeltaTableTarget, schema: pa.Schema) -> Any:
         partition_by, options = list(target.partition_by) or None, target._options
         try:
-            return lake.DeltaTable.create(target.path, schema, partition_by=partition_by, storage_options=options)
+            return lake.DeltaTable.create(
+                target.path, schema, partition_by=partition_by, configuration=_with_statistics(schema), storage_options=options
+            )
         except lake.exceptions.DeltaError as error:
             if lake.DeltaTable.is_deltatable(target.path, options):
                 raise TargetConflictError(f"another writer has made {target.path} meanwhile") from error
@@ -196,6 +218,58 @@ class _DeltaWork:
         if deletes.num_columns:
             rows = matching(rows, pa.concat_tables([upserts.select(deletes.column_names), deletes]), others=True)
         return pa.concat_tables([rows, upserts])
+
+    def _is_plain(self) -> bool:
+        """Return whether the table has no partitions, constraints and features, which only ``deltalake`` itself heeds."""
+        protocol, metadata = self._table.protocol(), self._table.metadata()
+        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        fields = self._table.schema().fields
+        return (
+            (protocol.min_writer_version <= 2 or protocol.min_writer_version == 7 and features <= _FEATURES)
+            and not metadata.partition_columns
+            and not any(name.startswith("delta.constraints.") for name in metadata.configuration)
+            and not any("delta.invariants" in field.metadata for field in fields)
+        )
+
+    def _overwrite(self, upserts: pa.Table, deletes: pa.Table, commit: Any) -> None:
+        """Write the files that have rows with these keys anew, without those rows and with the new ones, in one commit."""
+        actions, storage = need("deltalake.transaction", "lake"), self._storage()
+        keys = pa.concat_tables([upserts.select(deletes.column_names), deletes])
+        found = list(self._touched(Keys(keys), storage)) if keys.num_rows else []
+        kept = (fit(_read(storage, path), upserts.schema).filter(others) for path, _, others in found)
+        now, measured = round(time.time() * 1000), self._measured()
+        done = [actions.RemoveAction(path, True, now, size, {}) for path, size, _ in found]
+        for rows in new_files(kept, upserts, self._keys):
+            path = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+            pq.write_table(rows, path, filesystem=storage)
+            size = storage.get_file_info(path).size
+            done.append(actions.AddAction(path, size, {}, now, True, _statistics(rows, measured)))
+        self._table.create_write_transaction(done, "append", self._table.schema(), commit_properties=commit)
+
+    def _storage(self) -> PyFileSystem:
+        handler = need("deltalake.fs", "lake").DeltaStorageHandler
+        return PyFileSystem(handler(self._table.table_uri, self._target._options))
+
+    def _touched(self, keys: Keys, storage: PyFileSystem) -> Iterator[_Found]:
+        """Yield the files that have rows with one of the keys."""
+        files = pa.table(self._table.get_add_actions(flatten=True))
+        bounds = {name: _bounds(files, name) for name in keys.names if f"min.{name}" in files.column_names}
+        for number, (path, size) in enumerate(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist())):
+            if all(_may_have(keys, name, *one[number]) for name, one in bounds.items()):
+                others = keys.others(_read(storage, path, keys.names))
+                if not pc.all(others).as_py():
+                    yield path, size, others
+
+    def _measured(self) -> list[str]:
+        """Return the columns of which each file has statistics; none if they cannot be exact."""
+        metadata, fields = self._table.metadata(), pa.schema(self._table.schema().to_arrow())
+        if named := metadata.configuration.get(_STATISTICS):
+            names = named.split(",")
+        elif len(fields) > _INDEXED or "delta.dataSkippingNumIndexedCols" in metadata.configuration:
+            return []
+        else:
+            names = [field.name for field in fields if not pa.types.is_binary(field.type)]
+        return names if all(name in fields.names and _is_exact(fields.field(name).type) for name in names) else []
 
     def _merge(self, lake: Any, upserts: pa.Table, deletes: pa.Table, commit: Any) -> None:
         flag = pa.field(_DELETE, pa.bool_())
@@ -232,7 +306,8 @@ def _near(keys: pa.Table) -> pc.Expression | None:
     The log keeps the statistics of a file as JSON numbers, which round decimals. Arrow cannot compare text with the views of
     text that a merge writes.
     """
-    values = {name: pc.unique(keys[name]) for name in keys.column_names if _is_exact(keys.schema.field(name).type)}
+    exact = [field.name for field in keys.schema if _is_exact(field.type) and not pa.types.is_string(field.type)]
+    values = {name: pc.unique(keys[name]) for name in exact}
     if not values:
         return None
     name = max(values, key=lambda name: len(values[name]))  # the most selective
@@ -241,7 +316,69 @@ def _near(keys: pa.Table) -> pc.Expression | None:
 
 
 def _is_exact(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp))
+    """Return whether bounds of values in the log are exact, or are rounded away from the values."""
+    tests = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp, pa.types.is_string, pa.types.is_boolean)
+    return any(test(kind) for test in tests)
+
+
+def _read(storage: PyFileSystem, path: str, columns: list[str] | None = None) -> pa.Table:
+    with pq.ParquetFile(storage.open_input_file(path)) as file:
+        return file.read(columns)
+
+
+def _bounds(files: pa.Table, name: str) -> list[tuple[Any, Any]]:
+    """Return the least and the greatest value of a column in each file, None if it is not known; dates and times as numbers."""
+    low, high = files[f"min.{name}"], files[f"max.{name}"]
+    if not _is_exact(low.type):
+        return [(None, None)] * len(files)
+    if pa.types.is_timestamp(low.type):
+        low, high = (one.cast(pa.timestamp("us", low.type.tz)).cast(pa.int64()) for one in (low, high))
+        high = pc.add(high, 999)  # the log may have milliseconds
+    elif pa.types.is_date32(low.type):
+        low, high = low.cast(pa.int32()), high.cast(pa.int32())
+    elif not pa.types.is_integer(low.type):  # ``deltalake`` cuts a text of the highest characters, and so makes it less
+        high = pc.if_else(pc.match_substring(high.cast(pa.string()), _HIGHEST), None, high.cast(pa.string()))
+    return list(zip(low.to_pylist(), high.to_pylist()))
+
+
+def _may_have(keys: Keys, name: str, low: Any, high: Any) -> bool:
+    return low is None or high is None or keys.may_be_within(name, low, high)
+
+
+def _with_statistics(schema: pa.Schema) -> dict[str, str] | None:
+    """Return the property that names the columns with exact statistics: readers lose rows to those of decimals and of NaN."""
+    names = [field.name for field in schema if _is_exact(field.type)]
+    is_plain = names and all(re.fullmatch(r"\w+", name) for name in names)
+    return {_STATISTICS: ",".join(names)} if is_plain else None
+
+
+def _statistics(rows: pa.Table, names: Sequence[str]) -> str:
+    """Return the statistics of a file: of all these columns, or only the count of rows.
+
+    ``deltalake`` 1.6 leaves out a file, in reads by a column, that has statistics of other columns alone.
+    """
+    found: dict[str, Any] = {"numRecords": rows.num_rows}
+    try:
+        bounds = {name: pc.min_max(rows[name]).as_py() for name in names}
+        least = {name: _rounded(one["min"], up=False) for name, one in bounds.items() if one["min"] is not None}
+        most = {name: _rounded(one["max"], up=True) for name, one in bounds.items() if one["max"] is not None}
+    except OverflowError:  # the last millisecond of the year 9999
+        names = ()
+    if names:
+        found |= {"minValues": least, "maxValues": most, "nullCount": {name: rows[name].null_count for name in names}}
+    return json.dumps(found, ensure_ascii=False)  # ``deltalake`` reads escaped characters beyond U+FFFF as others
+
+
+def _rounded(value: Any, *, up: bool) -> Any:
+    if isinstance(value, str):
+        cut = value[:_TEXT]
+        if not up or cut == value:
+            return cut
+        return cut + _HIGHEST if value[_TEXT] < _HIGHEST else value
+    if isinstance(value, datetime):
+        value += timedelta(microseconds=(-value.microsecond if up else value.microsecond) % 1000) * (1 if up else -1)
+        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + ("Z" if value.tzinfo else "")
+    return value if isinstance(value, int) else value.isoformat()
 
 
 def _quoted(name: str) -> str:

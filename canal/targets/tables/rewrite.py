@@ -46,7 +46,7 @@ class Keys:
 
     def __init__(self, table: pa.Table) -> None:
         self.names = table.column_names
-        self._table = table
+        self._table = _without_negative_zero(table)
         self._sorted = cache(self._sort)
 
     def may_be_within(self, name: str, low: Any, high: Any) -> bool:
@@ -64,7 +64,7 @@ class Keys:
 
     def others(self, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
         """Return of each row whether its key is none of these. ``rows`` has the columns of the keys at least."""
-        keys, rows = self._table, fit(rows, self._table.schema)
+        keys, rows = self._table, _without_negative_zero(fit(rows, self._table.schema))
         if len(self.names) == 1 and pa.types.is_integer(keys[0].type) and not rows[0].null_count and keys.num_rows:
             values, found = self._sorted(self.names[0]).to_numpy(), rows[0].to_numpy()
             return pa.array(values[np.minimum(np.searchsorted(values, found), len(values) - 1)] != found)
@@ -75,3 +75,11 @@ class Keys:
         found = numbered.join(keys, self.names, join_type="left semi")
         mask[found["__row"].to_numpy()] = False
         return pa.array(mask)
+
+
+def _without_negative_zero(rows: pa.Table) -> pa.Table:
+    """Return the rows with 0.0 for -0.0, which the source calls equal."""
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            rows = rows.set_column(number, field, pc.add(rows[number], pa.scalar(0.0, field.type)))
+    return rows

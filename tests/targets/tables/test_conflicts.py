@@ -14,7 +14,7 @@ from canal.errors import TargetConflictError, TargetError, TargetSchemaError
 from canal.spark import apply_changes
 from canal.spark.delta_spark import DeltaSparkTarget, _DeltaSparkWork
 from canal.targets.protocol import Progress, TableProgress
-from canal.targets.tables import DeltaTableTarget, IcebergTableTarget, MySQLTableTarget, ParquetTableTarget
+from canal.targets.tables import DeltaTableTarget, IcebergTableTarget, MySQLTableTarget, ParquetTableTarget, understood
 from tests.support.engine import PATIENCE
 from tests.support.histories import KEYS, FaultyTarget, change, content, table
 from tests.support.lakes import Iceberg, Lake, first_changes, in_server, more_changes
@@ -136,7 +136,7 @@ def test_a_directory_of_parquet_files_that_cannot_be_read_or_written_is_a_typed_
             apply_changes(one, None)(more_changes())
 
 
-@pytest.mark.parametrize("method", ["merge", "to_pyarrow_dataset"])
+@pytest.mark.parametrize("method", ["create_write_transaction", "to_pyarrow_dataset"])
 def test_what_a_store_of_objects_says_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """As ``deltalake`` tells of a store that is away: by an OSError."""
     from deltalake import DeltaTable
@@ -149,7 +149,7 @@ def test_what_a_store_of_objects_says_is_a_typed_error(tmp_path: Path, monkeypat
     monkeypatch.setattr(DeltaTable, method, fails)
 
     with pytest.raises(TargetError, match=r"OSError: Generic Azure error: timed out \(https://store/t\?…\)"):
-        apply_changes(target, KEYS)(more_changes() if method == "merge" else table(snapshot))
+        apply_changes(target, KEYS)(table(snapshot) if method == "to_pyarrow_dataset" else more_changes())
 
 
 def test_an_error_of_a_target_s_library_tells_no_value_of_a_row(tmp_path: Path) -> None:
@@ -159,9 +159,30 @@ def test_an_error_of_a_target_s_library_tells_no_value_of_a_row(tmp_path: Path) 
     apply_changes(target, KEYS)(first_changes())
     DeltaTable(target.path).alter.add_constraint({"small": "a < 5"})
 
-    with pytest.raises(TargetError, match="cannot be read or written, DeltaError") as caught:
-        apply_changes(target, KEYS)(table([change("I", 3, 0, {"id": 9, "k": "x", "a": 777, "b": None})]))
+    with pytest.raises(TargetError, match=r"cannot be read or written, DeltaError: .*Invalid data found") as caught:
+        apply_changes(target, KEYS)(table([change("I", 3, 0, {"id": 9, "k": "secret", "a": 777, "b": None})]))
     assert "777" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "is_lasting"),
+    [
+        (ValueError("value 'a b' of [1, 2] is not 5.5"), "ValueError: value … of … is not …", False),
+        (OSError("Generic S3 error: 403 AccessDenied (https://s/t?sig=1)"), "OSError: Generic S3 error: 403 AccessDenied", True),
+        (PermissionError(13, "Permission denied", "/lake"), "PermissionError: .*Permission denied: '/lake'", True),
+        (OSError(28, "No space left on device"), "OSError: .*No space left", False),
+        (KeyError(), "written, KeyError. Remove", False),
+    ],
+)
+def test_error_of_a_library_has_its_text_and_is_tried_again_if_that_can_help(
+    error: Exception, text: str, is_lasting: bool
+) -> None:
+    with pytest.raises(TargetError, match=f"shop.orders cannot be read or .*{text}") as caught, understood("shop.orders"):
+        raise error
+
+    assert caught.value.is_lasting == is_lasting
+    assert "sig" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
