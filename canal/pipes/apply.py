@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from canal.changes.alters import types_from_text, unfollowed
 from canal.errors import (
-    CanalError,
     ConfigError,
     StreamMismatchError,
     TargetSchemaError,
@@ -30,8 +29,8 @@ from canal.gtid import GtidSet, parse_gtid_set
 from canal.position import Position
 from canal.targets.protocol import UNKNOWN, Progress, TableProgress, Target
 from canal.targets.tables import TableTarget, TableWork
-from canal.targets.tables.outcome import common, fit, outcome, where, wider
-from canal.targets.tables.upkeep import Maintained, Upkeep
+from canal.targets.tables.outcome import common, extended, fit, outcome, where, wider
+from canal.targets.tables.upkeep import CommitCounter, Maintained, Upkeep
 
 log = logging.getLogger("canal.pipe")
 
@@ -116,7 +115,7 @@ class ApplyChanges:
     parts: Callable[[Any, Sequence[str]], Iterator[pa.Table]]
     table: str = ""
     _table: str = attrs.field(default="", init=False)
-    _commits: int = attrs.field(default=0, init=False)
+    _commits: CommitCounter = attrs.field(factory=CommitCounter, init=False)
     _resolved: TableTarget | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -141,7 +140,7 @@ class ApplyChanges:
 
     def _resolve(self, target: TableTarget) -> TableTarget:
         """Set the target of the one table."""
-        if getattr(target, "append_only", False) and self.keys is not None:
+        if target.abilities.only_appends and self.keys is not None:
             raise ConfigError(f"{self.target!r} only appends", remedy="Give keys=None to append the changes themselves.")
         self._resolved = target
         return target
@@ -198,7 +197,7 @@ class ApplyChanges:
                 else:
                     self._merge(work, rows, self.keys, progress, replace)
         if rows.num_rows:
-            self._keep_up()
+            self._commits.committed(self._of_table, self.stream, self._table)
 
     def maintain(self, upkeep: Upkeep | None = None) -> None:
         """Put the target's small files together, and remove what no version of the last ``upkeep.keep`` seconds needs.
@@ -213,17 +212,6 @@ class ApplyChanges:
         if not isinstance(target, Maintained):
             raise ConfigError(f"{self.target!r} has no upkeep", remedy="Use the tools of what it is kept in.")
         target.maintain(self.stream, upkeep or target.upkeep or Upkeep())
-
-    def _keep_up(self) -> None:
-        """After a commit: what the target wants by itself. Where it fails the next time does it."""
-        self._commits += 1
-        target = self._of_table
-        upkeep = target.upkeep if isinstance(target, Maintained) else None
-        if upkeep is not None and upkeep.every and self._commits % upkeep.every == 0:
-            try:
-                self.maintain()
-            except CanalError as error:
-                log.warning("the upkeep of %s failed, and is tried again after %d commits: %s", self._table, upkeep.every, error)
 
     def acknowledge(self) -> None:
         """Say that the target is by now what the table was behind the position that an ``UnloggedChangeError`` named: go on."""
@@ -385,7 +373,7 @@ class ApplyChanges:
 
     def _stored(self, rows: pa.Table) -> pa.Table:
         """In their order, with times in UTC, and intervals in microseconds where the target has no such type."""
-        durations = getattr(self._of_table, "durations", False)
+        durations = self._of_table.abilities.stores_durations
         fields = [field.with_type(_stored_type(field.type, durations)) for field in rows.schema]
         columns = [
             pa.chunked_array([_as_stored(chunk, field.type) for chunk in column.chunks], field.type)
@@ -410,32 +398,23 @@ class ApplyChanges:
                 f"the columns differ: {'; '.join(parts)}",
                 remedy="Alter the target, or let it be done by schema='add'; select what is wanted from the DataFrame.",
             )
-        added = [pa.field(field.name, field.type) for field in payload.schema if field.name not in theirs]
-        folded = {name.lower(): name for name in theirs}
-        if renamed := [f"{field.name} ({folded[name]})" for field in added if (name := field.name.lower()) in folded]:
-            raise TargetSchemaError(
-                f"the target (in brackets) writes the names of columns in another case: {', '.join(renamed)}",
-                remedy="Rename the target's columns.",
-            )
-        widened = self._widened(work.schema, payload, replace)
-        schema = pa.schema([*(widened.get(field.name, field) for field in work.schema), *added])
-        return schema, [*widened.values(), *added]
+        return extended(work.schema, payload.schema, self._widened(work.schema, payload, replace))
 
-    def _widened(self, schema: pa.Schema, payload: pa.Table, replace: bool) -> dict[str, pa.Field]:
+    def _widened(self, schema: pa.Schema, payload: pa.Table, replace: bool) -> dict[str, pa.DataType]:
         """The target's columns that some value does not fit into, of a wider type; not where the target cannot have that.
 
         Where no earlier row stays, of any other type, by the types alone: the values of later chunks are not known yet.
         """
-        can, found = getattr(self._of_table, "widens", lambda old, new: False), {}
-        is_anew = replace and getattr(self._of_table, "retypes", False)
+        abilities, found = self._of_table.abilities, {}
+        is_anew = replace and abilities.retypes
         for field in schema:
             column = payload[field.name] if field.name in payload.column_names else None
             if column is None or column.type == field.type:
                 continue
             kind = common(column.type, field.type) or column.type if is_anew else wider(column, field.type)
-            if kind is not None and kind != field.type and (is_anew or can(field.type, kind)):
+            if kind is not None and kind != field.type and (is_anew or abilities.widens):
                 log.warning("the target's column %s becomes %s, it is %s", visible(field.name), kind, field.type)
-                found[field.name] = pa.field(field.name, kind)
+                found[field.name] = kind
         return found
 
     def _check_exact(self, rows: pa.Table) -> None:

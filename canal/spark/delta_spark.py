@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from canal.errors import ConfigError, TargetConflictError
 from canal.targets.protocol import Progress
-from canal.targets.tables import need, understood
+from canal.targets.tables import Abilities, need, understood
 
 _DELETE: Final = "__canal_delete"
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -37,6 +37,8 @@ class DeltaSparkTarget:
 
     path: str
     partition_by: Sequence[str] = ()
+
+    abilities = Abilities()
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_DeltaSparkWork]:

@@ -5,11 +5,10 @@ Never opens a table by itself: ``canal.targets.tables`` has what writes one.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,18 +21,16 @@ import pyarrow as pa
 from canal._util.option_checks import file_path, text
 from canal.changes import Change, Table, TableState
 from canal.changes.latest import Key, Values
-from canal.errors import CanalError, ConfigError, TargetError, TargetSchemaError, UnfitChangeError
+from canal.errors import ConfigError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.spark_types import spark_arrow_type
 from canal.schema import ColumnSchema
 from canal.targets import tables
 from canal.targets.protocol import UNKNOWN, Guarantee, Progress, Scope, TableProgress
 from canal.targets.tables import delta, iceberg, matching, parquet
-from canal.targets.tables.outcome import common, fit
-from canal.targets.tables.upkeep import Maintained, Upkeep
+from canal.targets.tables.outcome import common, extended, fit
+from canal.targets.tables.upkeep import CommitCounter, Upkeep
 from canal.targets.values import NO_TYPE, document_text
 from canal.targets.work import LogWork, StateWork, conflict
-
-log = logging.getLogger("canal.targets")
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _ADAPTERS: Final[Mapping[type, Callable[[Any], Any]]] = {
@@ -189,7 +186,7 @@ class _Rows(StateWork):
     def __init__(self, target: Any, stream: str) -> None:
         super().__init__()
         self._target, self._stream = target, stream
-        self._commits: Counter[str] = Counter()
+        self._commits: defaultdict[str, CommitCounter] = defaultdict(CommitCounter)
 
     def load(self, table: str) -> str | None:
         with self._target.table_target(table).begin(self._stream, ()) as work:
@@ -208,27 +205,21 @@ class _Rows(StateWork):
             upserts = fit(upserts, schema)
             deletes = fit(deletes, pa.schema([schema.field(name) for name in deletes.column_names]))
             work.write(upserts, deletes, _next(work, new), added=added, replace=state.is_emptied)
-        self._keep_up(target, table)
+        self._commits[table].committed(target, self._stream, table)
 
     def _columns(self, work: tables.TableWork, table: Table) -> tuple[pa.Schema, list[pa.Field]]:
         """The columns as they are to be, and those of them that the target does not have so yet."""
         own = [pa.field(column.name, _type(column)) for column in table.columns]
         if work.schema is None:
             return pa.schema(own), own
-        theirs = {name.lower(): name for name in work.schema.names}
-        lacking = [field for field in own if field.name not in work.schema.names]
-        if renamed := [field.name for field in lacking if field.name.lower() in theirs]:
-            raise TargetSchemaError(
-                f"{table.name} has columns in another case: {', '.join(renamed)}", remedy="Rename the target's columns."
-            )
         wider = {field.name: kind for field in own if (kind := self._widened(work.schema, field, table.name)) is not None}
-        if (lacking or wider) and self._target.schema == "refuse":
+        schema, added = extended(work.schema, own, wider)
+        if added and self._target.schema == "refuse":
             raise TargetSchemaError(
-                f"the table {table.name} lacks, or has narrower, {', '.join([*(one.name for one in lacking), *wider])}",
+                f"the table {table.name} lacks, or has narrower, {', '.join(field.name for field in added)}",
                 remedy='Alter it as the source was altered, or give the target schema="add".',
             )
-        schema = pa.schema([*(pa.field(one.name, wider.get(one.name, one.type)) for one in work.schema), *lacking])
-        return schema, [*(schema.field(name) for name in wider), *lacking]
+        return schema, added
 
     @staticmethod
     def _widened(schema: pa.Schema, field: pa.Field, name: str) -> pa.DataType | None:
@@ -256,15 +247,6 @@ class _Rows(StateWork):
         return {
             asked[tuple(row[name] for name in table.keys)]: tuple(row.get(name) for name in table.names.names) for row in rows
         }
-
-    def _keep_up(self, target: tables.TableTarget, table: str) -> None:
-        upkeep = target.upkeep if isinstance(target, Maintained) else None
-        self._commits[table] += 1
-        if isinstance(target, Maintained) and upkeep is not None and upkeep.every and self._commits[table] % upkeep.every == 0:
-            try:
-                target.maintain(self._stream, upkeep)
-            except CanalError as error:  # the rows are there
-                log.warning("the upkeep of %s failed, and is tried again after %d commits: %s", table, upkeep.every, error)
 
 
 class _Files(LogWork):

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import canal
 from canal.spark import apply_changes, configure, foreach_batch, supervise
 from canal.targets.protocol import Progress
-from canal.targets.tables import DeltaTableTarget
+from canal.targets.tables import Abilities, DeltaTableTarget
 
 STREAM = "killed"
 
@@ -38,7 +38,7 @@ class CounterTarget:
 
     path: str
 
-    append_only = True
+    abilities = Abilities(only_appends=True)
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_CounterWork]:
@@ -94,8 +94,8 @@ class MortalTarget:
     armed: Path
 
     @property
-    def append_only(self) -> bool:
-        return getattr(self.target, "append_only", False)
+    def abilities(self) -> Abilities:
+        return self.target.abilities
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[Any]:

@@ -209,7 +209,7 @@ class FaultyTarget:
     def __getattr__(self, name: str) -> Any:
         if name == "target":
             raise AttributeError(name)
-        return getattr(self.target, name)  # what it says of itself, such as ``widens``
+        return getattr(self.target, name)  # what it says of itself, such as ``abilities``
 
     def between(self) -> None:
         raise NotImplementedError

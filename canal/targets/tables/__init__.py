@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
+import attrs
+
 from canal._util.lazy import lazy_names
 from canal.errors import CanalError, ConfigError, TargetConflictError, TargetError
 from canal.targets.protocol import Progress
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "Abilities",
     "DeltaTableTarget",
     "IcebergTableTarget",
     "MySQLTableTarget",
@@ -36,6 +39,23 @@ _HOMES: Final = {
     "ParquetTableTarget": "parquet",
     "Upkeep": "upkeep",
 }
+
+
+@attrs.frozen(kw_only=True)
+class Abilities:
+    """What a target of one table can do, beside putting and removing rows."""
+
+    only_appends: bool = False
+    """The target has no keys: changes are appended, and no row is removed."""
+
+    stores_durations: bool = False
+    """TIME columns are intervals. Other targets are given microseconds as integers."""
+
+    widens: bool = False
+    """A column can get a wider type."""
+
+    retypes: bool = False
+    """A column can get any type when all rows are replaced."""
 
 
 class TableWork(Protocol):
@@ -57,8 +77,8 @@ class TableWork(Protocol):
         """Remove the rows whose keys are in ``deletes``, put those of ``upserts``, and store ``progress``: all or nothing.
 
         ``upserts`` has the columns of ``schema``, in its order, and then those of ``added`` that it lacks, which are to be
-        added to the table. The others of ``added`` are to be of this type from now on: a wider one, where the target has
-        ``widens``; with ``replace`` any other, where it has ``retypes``. No key is in both, none is twice. The columns of
+        added to the table. The others of ``added`` are to be of this type from now on, by the target's ``abilities``: a wider
+        one, or with ``replace`` any other. No key is in both, none is twice. The columns of
         ``deletes`` are the keys. With ``replace`` all other rows go. Where ``deletes`` has no columns, there are no keys: rows
         are only added.
 
@@ -71,11 +91,12 @@ class TableWork(Protocol):
 class TableTarget(Protocol):
     """One table to which changes are applied. It can be pickled, and opens what it needs when a work begins.
 
-    It may have: ``append_only = True``; ``durations = True`` where it can store intervals (else it is given their
-    microseconds as whole numbers); by ``widens(old, new)``, of two Arrow types, whether a column can be made wider so; and
-    ``retypes = True`` where columns may get any other type when all rows are replaced. One that can be kept up is an
-    ``upkeep.Maintained``.
+    A table that needs upkeep is an ``upkeep.Maintained`` too.
     """
+
+    @property
+    def abilities(self) -> Abilities:
+        """What ``write`` of its works can do."""
 
     def begin(self, stream: str, keys: tuple[str, ...]) -> AbstractContextManager[TableWork]:
         """Begin a transaction that reads and writes the progress of ``stream``; leaving it without ``write`` changes nothing."""

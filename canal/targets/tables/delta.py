@@ -22,7 +22,7 @@ from pyarrow.fs import PyFileSystem
 
 from canal.errors import StreamMismatchError, TargetConflictError, TargetSchemaError
 from canal.targets.protocol import Progress, TableProgress
-from canal.targets.tables import matching, need, understood
+from canal.targets.tables import Abilities, matching, need, understood
 from canal.targets.tables.outcome import fit
 from canal.targets.tables.rewrite import Keys, new_files
 from canal.targets.tables.upkeep import Upkeep
@@ -70,10 +70,7 @@ class DeltaTableTarget:
     partition_by: Sequence[str] = ()
     upkeep: Upkeep | None = None
 
-    retypes = True
-
-    def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
-        return True
+    abilities = Abilities(widens=True, retypes=True)
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_DeltaWork]:

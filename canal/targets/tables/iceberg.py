@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from canal.errors import TargetSchemaError
 from canal.targets.protocol import Progress
-from canal.targets.tables import matching, need, understood
+from canal.targets.tables import Abilities, matching, need, understood
 from canal.targets.tables.outcome import fit
 from canal.targets.tables.rewrite import Keys, new_files
 from canal.targets.tables.upkeep import Upkeep
@@ -57,10 +57,7 @@ class IcebergTableTarget:
     properties: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     upkeep: Upkeep | None = None
 
-    retypes = True
-
-    def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
-        return True
+    abilities = Abilities(widens=True, retypes=True)
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_IcebergWork]:

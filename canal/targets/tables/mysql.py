@@ -23,6 +23,7 @@ from canal.formats.spark_types import spark_arrow_type
 from canal.parse.source.information_schema import table_states
 from canal.schema import ColumnSchema
 from canal.targets.protocol import Progress
+from canal.targets.tables import Abilities
 from canal.targets.tables.mysql_types import is_changed, redefined, wider_type
 
 log = logging.getLogger("canal.pipe")
@@ -62,10 +63,7 @@ class MySQLTableTarget:
     connect: Mapping[str, Any] = attrs.field(repr=False)
     progress_table: str = "canal_progress"
 
-    durations = True
-
-    def widens(self, old: pa.DataType, new: pa.DataType) -> bool:
-        return True
+    abilities = Abilities(stores_durations=True, widens=True)
 
     def __attrs_post_init__(self) -> None:
         if self.table.count(".") != 1:

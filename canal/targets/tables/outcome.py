@@ -5,7 +5,7 @@ Never reads or writes a table itself, and never turns a value into a Python obje
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -236,6 +236,28 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
                 remedy=f"Alter the target's column; {_ANEW}.",
             ) from error
     return pa.table(arrays, schema=pa.schema([pa.field(field.name, field.type) for field in schema]))
+
+
+def extended(schema: pa.Schema, own: Iterable[pa.Field], wider: Mapping[str, pa.DataType]) -> tuple[pa.Schema, list[pa.Field]]:
+    """Return the columns that a target is to have, and those of them that it lacks or has with another type.
+
+    Args:
+        schema: the target's columns.
+        own: the columns of the changes.
+        wider: the new types of columns of the target.
+
+    Raises:
+        TargetSchemaError: the target has a column in another case.
+    """
+    lacking = [pa.field(field.name, field.type) for field in own if field.name not in schema.names]
+    folded = {name.lower(): name for name in schema.names}
+    if renamed := [f"{field.name} ({folded[name]})" for field in lacking if (name := field.name.lower()) in folded]:
+        raise TargetSchemaError(
+            f"the target (in brackets) writes the names of columns in another case: {', '.join(renamed)}",
+            remedy="Rename the target's columns.",
+        )
+    made = pa.schema([*(pa.field(one.name, wider.get(one.name, one.type)) for one in schema), *lacking])
+    return made, [*(made.field(name) for name in wider), *lacking]
 
 
 def wider(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from canal._util.disk import make_folder, sync_folder
 from canal.errors import ConfigError, TargetConflictError
 from canal.targets.protocol import Progress
-from canal.targets.tables import understood
+from canal.targets.tables import Abilities, understood
 
 _PROGRESS: Final = b"canal.progress"
 _STREAM: Final = re.compile(r"[A-Za-z0-9_]+")
@@ -43,7 +43,7 @@ class ParquetTableTarget:
     path: str
     compression: str = "zstd"
 
-    append_only = True
+    abilities = Abilities(only_appends=True)
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_ParquetWork]:

@@ -5,11 +5,14 @@ Never removes what a reader of the last ``keep`` seconds may have open.
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol, runtime_checkable
 
 import attrs
 
-from canal.errors import ConfigError
+from canal.errors import CanalError, ConfigError
+
+log = logging.getLogger("canal.targets")
 
 
 @attrs.frozen(kw_only=True)
@@ -39,3 +42,21 @@ class Maintained(Protocol):
 
     def maintain(self, stream: str, upkeep: Upkeep) -> None:
         """Put small files together, and remove what nothing of the last ``upkeep.keep`` seconds needs. Changes no row."""
+
+
+@attrs.define
+class CommitCounter:
+    """Counts the commits of one table, and starts its upkeep when it is due."""
+
+    _commits: int = attrs.field(default=0, init=False)
+
+    def committed(self, target: object, stream: str, table: str) -> None:
+        """Count a commit. Log the error if the upkeep fails: the rows are there."""
+        self._commits += 1
+        upkeep = target.upkeep if isinstance(target, Maintained) else None
+        if not isinstance(target, Maintained) or upkeep is None or not upkeep.every or self._commits % upkeep.every:
+            return
+        try:
+            target.maintain(stream, upkeep)
+        except CanalError as error:
+            log.warning("the upkeep of %s failed, and is tried again after %d commits: %s", table, upkeep.every, error)
