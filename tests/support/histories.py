@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from canal.errors import TargetConflictError
 from canal.targets.protocol import Progress
-from canal.targets.tables import matching
+from canal.targets.tables import Abilities, matching
 
 KEYS = ("id", "k")
 COLUMNS = {"id": pa.int64(), "k": pa.string(), "a": pa.int64(), "b": pa.string()}
@@ -157,7 +157,7 @@ def deliveries(draw: st.DrawFn, history: History, runs: int = 4) -> list[list[tu
 class MemoryTarget:
     """A target that is a table in memory, with every rule of the Protocol checked."""
 
-    durations = True
+    abilities = Abilities(stores_durations=True)
 
     def __init__(self) -> None:
         self.rows: pa.Table | None = None

@@ -158,7 +158,10 @@ def _without_values(error: Exception) -> str:
     """Return the text of an error without values of rows and without the query of a URL, which may be a signature."""
     error = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement and its values
     text = re.sub(r"\x1b\[\w*m", "", str(error))
-    text = re.sub(r"\?[^\s)]+", "?…", text) if isinstance(error, OSError) else _VALUES.sub("…", text)
+    if isinstance(error, OSError):
+        text = re.sub(r"\?[^\s)]+", "?…", text)
+    else:
+        text = _VALUES.sub("…", text.strip().partition("\n")[0])  # deltalake prints rows on further lines
     return " ".join(text.split())[:500]
 
 

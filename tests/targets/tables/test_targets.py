@@ -36,7 +36,7 @@ from canal.errors import (
 from canal.position import Position
 from canal.spark import apply_changes, foreach_batch
 from canal.targets.protocol import Progress
-from canal.targets.tables import DeltaTableTarget, MySQLTableTarget, ParquetTableTarget, delta, matching
+from canal.targets.tables import Abilities, DeltaTableTarget, MySQLTableTarget, ParquetTableTarget, delta, matching
 from canal.testing import FakeBinlog
 from tests.support.histories import COLUMNS, KEYS, FaultyTarget, History, change, content, deliveries, histories, table
 from tests.support.lakes import Iceberg, Lake, _numbers, first_changes, in_server, load_catalog, login, more_changes
@@ -495,6 +495,8 @@ def test_a_snapshot_over_rows_that_nobody_knows_is_refused(lake: Lake, server: A
 
 class CounterTarget:
     """Counts the changes of each row in a database of its own: nothing that may be done twice."""
+
+    abilities = Abilities()
 
     def __init__(self, path: Path) -> None:
         self.path = path
