@@ -31,7 +31,7 @@ COMPILED_MODULES: tuple[str, ...] = (
     "canal.parse.log.assembly",
     "canal.parse.log.decoder",
     "canal.rows.decoder",
-    "canal.rows.columnar",
+    "canal.formats.columnar",
     "canal.rows.json",
     "canal.formats.columns",
     "canal.sink.condense",

@@ -18,8 +18,9 @@ import pyarrow as pa
 from canal._util import build
 from canal.binlog import type_codes as codes
 from canal.errors import DecodeError, UnsupportedError
+from canal.formats import columnar
 from canal.model import Entry, TableMap, decode_tuples
-from canal.rows import columnar, native
+from canal.rows import native
 from canal.rows.decoder import RowDecoder
 from canal.rows.values import PartialJson
 from canal.schema import ColumnSchema

@@ -11,8 +11,7 @@ import pytest
 
 import canal
 from canal._util import build
-from canal.formats import arrow
-from canal.rows import columnar
+from canal.formats import arrow, columnar
 from canal.testing import FakeBinlog
 from tests.support.parsing import decoded
 

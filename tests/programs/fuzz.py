@@ -42,6 +42,7 @@ import canal
 from canal.binlog.server_facts import Release
 from canal.errors import CanalError, ConfigError, CursorError, DecodeError, SourceError, TruncatedError
 from canal.filter import FieldFilter, TableFilter
+from canal.formats.columnar import ChangeColumns
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
 from canal.parse.ahead import logged_statement
@@ -56,7 +57,6 @@ from canal.parse.schema.raw_map import RawTableMap
 from canal.parse.schema.scanner import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from canal.parse.schema.table_map import TableResolver
 from canal.position import Position, PreparedXa
-from canal.rows.columnar import ChangeColumns
 from canal.rows.decoder import RowDecoder, _decimal_groups, _width
 from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objects
 from canal.rows.values import ABSENT

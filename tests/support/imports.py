@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,7 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def imports(path: Path, at_any_depth: bool = False) -> frozenset[str]:
-    """Return the modules that a file imports when it is loaded; at any depth: also inside functions and for type checkers."""
+    """Return the modules that a file imports when it is loaded; at any depth: also in functions, for types and in its .pxd."""
     found: set[str] = set()
     for node in ast.walk(tree(path)) if at_any_depth else _loaded(tree(path).body):
         if isinstance(node, ast.ImportFrom) and node.module == "canal":
@@ -38,7 +39,16 @@ def imports(path: Path, at_any_depth: bool = False) -> frozenset[str]:
             found |= (names & MODULES.keys()) | ({node.module} if names - MODULES.keys() else set())
         elif isinstance(node, ast.Import):
             found.update(name.name for name in node.names)
-    return frozenset(found)
+    return frozenset(found | _cimports(path.with_suffix(".pxd")) if at_any_depth else found)
+
+
+def _cimports(path: Path) -> set[str]:
+    """Return the modules whose C declarations a .pxd uses: compiled modules load them too."""
+    found: set[str] = set()
+    for module, names in re.findall(r"^from (canal[\w.]*) cimport (.+)", path.read_text("utf-8") if path.exists() else "", re.M):
+        modules = {f"{module}.{name.split()[0]}" for name in names.split(",")} & MODULES.keys()
+        found |= modules or {module}
+    return found
 
 
 def _loaded(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

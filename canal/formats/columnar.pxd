@@ -2,7 +2,8 @@ cimport cython
 from canal.model.entry cimport Entry
 from canal.model.table cimport TableMap
 from canal.model.transaction cimport Transaction
-from canal.rows cimport arrow_c, native, wire
+from canal.formats cimport arrow_c
+from canal.rows cimport native, wire
 from canal.rows.decoder cimport Cursor, Image, RowDecoder
 
 cdef int _OTHER_TEXT, _OBJECTS, _SKIP, _VARIABLE

@@ -7,7 +7,8 @@ decoder of tuples says what it is. Compiled where a C compiler was there at inst
 """
 
 from canal.errors import DecodeError, TruncatedError, UnsupportedError, UsageError
-from canal.rows import arrow_c, native, wire
+from canal.formats import arrow_c
+from canal.rows import native, wire
 from canal.rows.charsets import utf8_table
 from canal.rows.values import ABSENT, InvalidText, PartialJson, ZeroDate
 
