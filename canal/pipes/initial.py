@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import chain
 from typing import Any, Final
@@ -45,11 +45,12 @@ from canal.targets.protocol import Guarantee, Load, Progress, Readable, Target, 
 
 log = logging.getLogger("canal.pipe")
 
-#: Chunks that were read and wait for their place in the stream.
-_AHEAD: Final = 2
 #: Rows of a chunk at least.
 _CHUNK_ROWS: Final = 20_000
-#: Keys that a window remembers at most; then a new one is opened.
+#: No further chunk is read while chunks with so many rows, or bytes, wait for the stream.
+_AHEAD_ROWS: Final = 100_000
+_AHEAD_BYTES: Final = 64 << 20
+#: Keys that a window remembers at most. More: chunks that are read later are compared with a later position.
 _MOST_TOUCHED: Final = 500_000
 #: Seconds between two log lines about a table.
 _PACE: Final = 10.0
@@ -89,35 +90,80 @@ class SnapshotBatch:
     changes: Changes = attrs.field(repr=False)
     parked: list[Change] = attrs.field(repr=False)
     load: Load | None
-    """What is left behind them."""
+    """What is left after them."""
+
+    chunks: int
+    """The number of chunks that the rows are of."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class _Chunk:
-    rows: Rows
-    made: list[tuple[Key, Sequence[Change]]] = attrs.field(repr=False)
-    """What the rows come to, by their keys at the source."""
+    """Rows that were read at one moment and wait for their place in the stream.
 
-    parked: list[tuple[Key, Change]] = attrs.field(repr=False)
-    done: int
-    """Rows of the table up to its end."""
+    Args:
+        first: the number of the table's rows in earlier chunks.
+    """
+
+    rows: Rows
+    first: int
+    _left: dict[Key, int] | None = None
+    """The numbers of the rows that no change has touched, by their keys; None: all rows."""
+
+    @property
+    def done(self) -> int:
+        """The number of the table's rows up to the end of the chunk."""
+        return self.first + len(self.rows.values)
+
+    def drop(self, touched: set[Key], key: Callable[[Row], Key]) -> None:
+        """Leave out the rows with these keys."""
+        if not touched:
+            return
+        if self._left is None:
+            names = self.rows.source.table.names
+            self._left = {key(Row(values, names)): number for number, values in enumerate(self.rows.values)}
+        for one in touched & self._left.keys():
+            del self._left[one]
+
+    def changes(self) -> Iterator[Change]:
+        """Yield the rows that are left."""
+        table, values = self.rows.source.table, self.rows.values
+        origin = _origin(table, self.rows, self.first)
+        for number in range(len(values)) if self._left is None else self._left.values():
+            yield Change(table, Op.READ, None, Row(values[number], table.names), origin, self.first + number)
 
 
 @attrs.define(eq=False)
 class _Window:
-    """What is known of a table since a position of the stream."""
+    """A table's chunks that were read, and the keys that changes have touched since a position of the stream."""
 
     name: Name
-    at: Position
+    at: Position | None
+    """The next chunk must show all changes before it; None: those before the stream's position when the read begins."""
+
     source: SourceTable
     keys: KeyRules
     is_settled: bool = False
+    """Whether the table shows the changes before ``at``."""
+
     touched: set[Key] = attrs.field(factory=set)
     held: list[Change] = attrs.field(factory=list)
     ready: deque[_Chunk] = attrs.field(factory=deque)
     reading: Future[_Chunk] | None = None
     is_last: bool = False
     """Whether the last chunk was read."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough chunks wait for the stream."""
+        rows = sum(len(chunk.rows.values) for chunk in self.ready)
+        return rows >= _AHEAD_ROWS or rows * self.source.row_bytes >= _AHEAD_BYTES
+
+    def forget(self) -> None:
+        """Forget the touched keys: no chunk that was read has them, and the next one is read at a later position."""
+        for chunk in self.ready:
+            chunk.drop(self.touched, self.key)
+        self.touched.clear()
+        self.at, self.is_settled = None, False
 
     @classmethod
     def open(cls, name: Name, at: Position, source: SourceTable) -> _Window:
@@ -362,8 +408,10 @@ class Initial:
             if entry.row_change.schema is None:
                 self._statement(entry)
             elif window is not None and window.source.identity and _is_same(window.name, entry):
-                if not window.touch(entry) or len(window.touched) > _MOST_TOUCHED:
+                if not window.touch(entry):
                     self._close_window()
+                elif len(window.touched) > _MOST_TOUCHED and self._take(window):
+                    window.forget()
 
     def _statement(self, entry: Entry) -> None:
         statement = statement_of(entry)
@@ -430,26 +478,31 @@ class Initial:
         if window is None:
             return None
         try:
-            self._advance(window, load)
+            self._advance(window, load, at)
         except TableMissingError as error:
             self._close_window()
             self._leave(name, error.message)
             return None
-        if not window.ready:
+        if self._window is not window:
             return None
-        chunk = window.ready[0]
-        is_there = _is_reached(chunk.rows.end, at, passed)
-        if is_there is None or is_there and not window.source.identity and chunk.rows.end.source != at.source:
-            log.info("the rows of %s are read again: the stream is at %s, of another server", ".".join(name), at)
-            self._close_window()
-            return None
-        return self._batch(key, load, window, chunk) if is_there else None
+        chunks: list[_Chunk] = []
+        for chunk in window.ready:
+            is_there = _is_reached(chunk.rows.end, at, passed)
+            if is_there is None or is_there and not window.source.identity and chunk.rows.end.source != at.source:
+                log.info("the rows of %s are read again: the stream is at %s, of another server", ".".join(name), at)
+                self._close_window()
+                return None
+            if not is_there:
+                break
+            chunks.append(chunk)
+        return self._batch(key, load, window, chunks) if chunks else None
 
     def wrote(self, batch: SnapshotBatch) -> None:
         """What ``step`` returned is committed."""
         window, before = self._window, self._loads[batch.key]
         assert window is not None
-        chunk = window.ready.popleft()
+        for _ in range(batch.chunks):
+            chunk = window.ready.popleft()
         self._put(batch.key, batch.load)
         window.held.clear()
         if chunk.rows.upper is None:
@@ -479,46 +532,66 @@ class Initial:
             with contextlib.suppress(Exception):
                 window.reading.result()
 
-    def _advance(self, window: _Window, load: Load) -> None:
-        """Take what was read, and have more read."""
-        if window.reading is not None and window.reading.done():
-            reading, window.reading = window.reading, None
-            chunk = reading.result()
-            window.ready.append(chunk)
-            window.is_last = chunk.rows.upper is None
-            self._sources[window.name] = chunk.rows.source
-            if chunk.rows.source.identity != window.source.identity:  # a statement has changed its keys
-                self._close_window()
-                self._keyless = {name for name in self._keyless if name != window.name}
-                if not chunk.rows.source.identity:
-                    self._keyless.add(window.name)
-                return
-        if window.reading is None and not window.is_last and len(window.ready) < _AHEAD:
-            after, done, order = load.after, load.rows, load.order
-            if window.ready:
-                last = window.ready[-1]
-                after, done, order = last.rows.upper, last.done, last.rows.source.order
-            window.reading = self._executor.submit(self._read, window, after, order, done, self._cancelled)
+    def _take(self, window: _Window) -> bool:
+        """Take the chunk that was read, if there is one; return whether no chunk is being read."""
+        if window.reading is None:
+            return True
+        if not window.reading.done():
+            return False
+        reading, window.reading = window.reading, None
+        chunk = reading.result()
+        window.ready.append(chunk)
+        window.is_last = chunk.rows.upper is None
+        self._sources[window.name] = chunk.rows.source
+        return True
 
-    def _batch(self, key: str, load: Load, window: _Window, chunk: _Chunk) -> SnapshotBatch:
-        rows = chunk.rows
-        changes = [change for of_row, made in chunk.made if of_row not in window.touched for change in made]
-        parked = [change for of_row, change in chunk.parked if of_row not in window.touched]
+    def _advance(self, window: _Window, load: Load, at: Position) -> None:
+        """Take the chunk that was read, and begin to read the next one."""
+        if not self._take(window):
+            return
+        last = window.ready[-1] if window.ready else None
+        if last is not None and last.rows.source.identity != window.source.identity:  # a statement has changed its keys
+            self._close_window()
+            self._keyless = {name for name in self._keyless if name != window.name}
+            if not last.rows.source.identity:
+                self._keyless.add(window.name)
+            return
+        if window.is_last or window.is_full:
+            return
+        after, done, order = load.after, load.rows, load.order
+        if last is not None:
+            after, done, order = last.rows.upper, last.done, last.rows.source.order
+        window.at = window.at or at
+        window.reading = self._executor.submit(self._read, window, window.at, after, order, done, self._cancelled)
+
+    def _batch(self, key: str, load: Load, window: _Window, chunks: Sequence[_Chunk]) -> Batch:
+        changes: list[Change] = []
+        parked: list[Change] = []
+        for chunk in chunks:
+            chunk.drop(window.touched, window.key)
+            for change in chunk.changes():
+                try:
+                    changes += self._rules.apply(change)
+                except (HookError, UnfitChangeError) as error:
+                    if not self._parks:
+                        raise
+                    parked.append(change.evolve(error=error.message))
+        last = chunks[-1]
         if not window.source.identity:
-            changes = [one for _, made in chunk.made for one in made]
-            parked = [change for _, change in chunk.parked]
-            changes += [one for one in window.held if not _is_before(one, rows.end)]
-        if rows.upper is None:
+            changes += [one for one in window.held if not _is_before(one, last.rows.end)]
+        if last.rows.upper is None:
             after = Load(load.left[1:]) if len(load.left) > 1 else None
         else:
-            after = attrs.evolve(load, after=rows.upper, rows=chunk.done, order=rows.source.order)
-        return SnapshotBatch(key, Changes([changes]), parked, after)
+            after = attrs.evolve(load, after=last.rows.upper, rows=last.done, order=last.rows.source.order)
+        return Batch(key, Changes([changes]), parked, after, len(chunks))
 
     # -- on the thread that reads ---------------------------------------------------------------------------------------------
 
-    def _read(self, window: _Window, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event) -> _Chunk:
+    def _read(
+        self, window: _Window, at: Position, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event
+    ) -> _Chunk:
         with as_own():
-            return self._tried(lambda: self._chunk(window, after, order, done, cancelled), cancelled)
+            return self._tried(lambda: self._chunk(window, at, after, order, done, cancelled), cancelled)
 
     def _tried(self, read: Callable[[], _Chunk], cancelled: threading.Event) -> _Chunk:
         wait = _FIRST_PAUSE
@@ -532,31 +605,17 @@ class Initial:
                 log.warning("existing rows cannot be read now, it is tried again: %s", error)
                 wait = min(2 * wait, _PAUSE)
 
-    def _chunk(self, window: _Window, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event) -> _Chunk:
+    def _chunk(
+        self, window: _Window, at: Position, after: tuple[str, ...] | None, order: str, done: int, cancelled: threading.Event
+    ) -> _Chunk:
         if not window.is_settled:
-            self._tables.settle(window.name, window.at, cancelled)
+            self._tables.settle(window.name, at, cancelled)
             window.is_settled = True
         if window.source.identity:
             rows = self._tables.read(window.name, after, order, self._chunk_rows)
         else:
             rows = self._tables.read_whole(window.name)
-        if order != rows.source.order:
-            done = 0  # its first rows
-        made: list[tuple[Key, Sequence[Change]]] = []
-        parked: list[tuple[Key, Change]] = []
-        table = rows.source.table
-        origin = _origin(table, rows, done)
-        for number, values in enumerate(rows.values, done):
-            row = Row(values, table.names)
-            change = Change(table, Op.READ, None, row, origin, number)
-            key = window.key(row)
-            try:
-                made.append((key, list(self._rules.apply(change))))
-            except (HookError, UnfitChangeError) as error:
-                if not self._parks:
-                    raise
-                parked.append((key, change.evolve(error=error.message)))
-        return _Chunk(rows, made, parked, done + len(rows.values))
+        return _Chunk(rows, done if order == rows.source.order else 0)  # of another order: the table's first rows
 
 
 def as_tried(look: Callable[[Name], SourceTable], name: Name) -> SourceTable:

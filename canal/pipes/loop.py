@@ -147,7 +147,8 @@ def pipe(
         acknowledged: positions (``journal:offset``) at which the pipe stopped because rows changed without any in the log, and
             behind which the target has been brought to the table's state by hand.
         client_id: whose cursor it is; a client for each pipe.
-        batch_size: row changes in one commit, about; a transaction is not cut.
+        batch_size: row changes in one commit, about; a transaction is not cut. While existing rows are loaded and commits take
+            longer than half a second, a commit has up to 10,000.
         linger: seconds to wait for more changes once there is one.
         snapshot: "initial": also write the rows that the tables have already, while their changes are followed. Tables that are
             made later have their rows in the log. On a stream that has a progress in the target it only goes on with what was
@@ -474,7 +475,7 @@ class _Writer:
                 self._passed.nothing_came()
             self._settle()
             return not self.units.is_over
-        self._epoch = unit.epoch
+        self._epoch, begun = unit.epoch, time.monotonic()
         if self.initial is not None:
             self._passed.came()
             self.initial.saw(unit.entries)
@@ -485,6 +486,7 @@ class _Writer:
         if unit.failure is not None:
             raise unit.failure
         self.units.ack(unit)
+        self.units.pace(unit, time.monotonic() - begun if is_loading else 0.0)
         return True
 
     # -- one commit for all tables --------------------------------------------------------------------------------------

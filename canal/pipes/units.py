@@ -32,6 +32,9 @@ POLL_LOADING: Final = 0.05
 _GROW: Final = 0.1
 #: More rows than any store holds.
 _ALL: Final = 1 << 30
+#: Seconds after which a commit is slow, and the row changes that a unit has at most because of that.
+_SLOW: Final = 0.5
+_MOST: Final = 10_000
 
 
 @attrs.define(eq=False)
@@ -79,6 +82,7 @@ class Units:
     is_over: bool = False
     arrow_from: int | None = None
     poll: float = POLL
+    _size: int = attrs.field(init=False)
     _end: Position | None = None
     _epoch: int = 0
     _ahead: Future[Unit | None] | None = None
@@ -87,6 +91,7 @@ class Units:
     _threads: ThreadPoolExecutor = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._size = self.batch_size
         self._threads = ThreadPoolExecutor(1, f"canal-{self.instance.destination}-pipe-ahead")
 
     def next(self) -> Unit | None:
@@ -114,6 +119,15 @@ class Units:
         """
         self.instance.ack(unit.message.id, client_id=self.client_id)
         self._out.popleft()
+
+    def pace(self, unit: Unit, seconds: float) -> None:
+        """Fetch more changes at once if a unit was full and slow to write, else ``batch_size`` again.
+
+        A commit of a lake takes as long for ten thousand changes as for ten. Existing rows can be written only if the stream keeps
+        up with the source.
+        """
+        is_slow = seconds > _SLOW and unit.message.row_count >= self._size
+        self._size = max(min(2 * self._size, _MOST), self.batch_size) if is_slow else self.batch_size
 
     def rollback(self) -> None:
         """Have all that is not acked again."""
@@ -149,7 +163,7 @@ class Units:
 
     def _next(self) -> Unit | None:
         over = self.instance._is_over(self.client_id)  # before the get: what came last goes first
-        message = self._get(self.batch_size, self.linger)
+        message = self._get(self._size, self.linger)
         if message and self.is_whole:
             message = self._whole(message)
         if not message:
@@ -162,7 +176,7 @@ class Units:
 
     def _whole(self, message: Message) -> Message:
         """The same message, or a shorter or longer one in its stead, which ends where a transaction does."""
-        size, waited, count = self.batch_size, -1.0, 0
+        size, waited, count = self._size, -1.0, 0
         while message and not message.entries[-1].is_end:
             rows, before, count = _rows_to_an_end(message), count, len(message.entries)
             is_all = count == before  # the rest is not in the store yet

@@ -59,6 +59,9 @@ class SourceTable:
     rows: int
     """The server's estimate."""
 
+    row_bytes: int = 0
+    """The server's estimate of the bytes of a row."""
+
 
 @attrs.frozen
 class Rows:
@@ -223,7 +226,7 @@ class ServerTables:
         _, key = chunk_key(found.state)
         collations = self._open().collations(*name, key)
         order = " ".join([*key, *collations])
-        return SourceTable(known[1], _identity(found, known[1]), order, found.rows)
+        return SourceTable(known[1], _identity(found, known[1]), order, found.rows, found.row_bytes)
 
     def _select(self, name: Name, force: str, where: str) -> Iterable[list[tuple[Any, ...]]]:
         _, _, selection = self._made[name]

@@ -11,7 +11,9 @@ import argparse
 import contextlib
 import json
 import logging
+import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -107,6 +109,11 @@ def follow(options: dict[str, Any]) -> None:
                 print(json.dumps([instance.position().to_text(), is_done, load, status.commits]), flush=True)
 
 
+def loaded_share(load: dict[str, Any] | None) -> float:
+    """Return how much of what was left at the start of a life is loaded, from 0 to 1."""
+    return 0.0 if load is None else (load["tables"] + load["rows"] / max(load["of"], 1)) / load["of_tables"]
+
+
 # -- the run -------------------------------------------------------------------------------------------------------------
 
 
@@ -120,6 +127,8 @@ class Run:
     kills: int
     seed: int
     lives: int = 0
+    cpu: float = 0.0
+    last: list[Any] = attrs.field(factory=list)
     failures: list[BaseException] = attrs.field(factory=list)
     _child: subprocess.Popen[bytes] | None = None
 
@@ -136,9 +145,14 @@ class Run:
         self.start()
         writer.start()
         try:
-            for _ in range(self.kills):
-                commits = draw.randrange(1, 12)
-                self.until(lambda last, least=commits: last[3] >= least or last[1])
+            for number in range(self.kills):
+                if number and number == self.kills - 1:  # while it follows
+                    self.until(lambda last: last[1])
+                    commits = self.last[3] + draw.randrange(1, 12)
+                    self.until(lambda last, least=commits: last[3] >= least)
+                else:
+                    share = draw.random() * 0.6
+                    self.until(lambda last, least=share: last[1] or loaded_share(last[2]) > least)
                 self.kill()
                 self.start()
             self.until(lambda last: last[1])
@@ -241,7 +255,8 @@ class Run:
     def kill(self) -> None:
         assert self._child is not None
         self._child.kill()
-        self._child.wait()
+        _, self._child.returncode, usage = os.wait4(self._child.pid, 0)
+        self.cpu += usage.ru_utime + usage.ru_stime
 
     def until(self, is_so: Callable[[list[Any]], bool]) -> None:
         deadline, known = time.monotonic() + PATIENCE, b""
@@ -249,6 +264,7 @@ class Run:
         while True:
             whole = self._path.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2]
             if whole and is_so(json.loads(whole)):
+                self.last = json.loads(whole)
                 return
             assert self._child.poll() is None, f"it has ended: {Path(f'{self._path}.log').read_text()[-2000:]}"
             if whole != known:
@@ -360,8 +376,14 @@ def main() -> int:
         folder = Path(tempfile.mkdtemp(prefix=f"load-{kind}-"))
         began = time.monotonic()
         with (MySQLServer if options.server == "mysql" else MariaDBServer)() as source, where_of(kind, folder, source) as where:
-            Run(source, kind, where, folder, options.rows, options.kills, options.seed).play()
-        print(f"{kind}: equal after {options.kills} kills, {time.monotonic() - began:.0f} s, seed {options.seed}", flush=True)
+            run = Run(source, kind, where, folder, options.rows, options.kills, options.seed)
+            run.play()
+        wall = time.monotonic() - began
+        print(
+            f"{kind}: equal after {options.kills} kills, {wall:.0f} s, CPU of the pipe {run.cpu:.0f} s, seed {options.seed}",
+            flush=True,
+        )
+        shutil.rmtree(folder)
     return 0
 
 
