@@ -35,6 +35,7 @@ COMPILED_MODULES: tuple[str, ...] = (
     "canal.rows.json",
     "canal.formats.columns",
     "canal.sink.condense",
+    "canal.snapshot.images",
     "canal.store.ring",
 )
 

@@ -112,7 +112,7 @@ class Reader:
         """
         rows = decode_rows(entry, self._json_text)
         if self._json_text and entry.table is not None and not entry.table.decoder.json_text:
-            rows = _with_json(rows, table)
+            rows = with_json(rows, table)
         origin, op = _origin(entry), op_of(entry.event_type)
         return [Change(table, op, row.before, row.after, origin, n) for n, row in zip(row_numbers(entry), rows)]
 
@@ -209,8 +209,8 @@ class Reader:
             raise UnloggedChangeError(what, position=position, remedy=_REMEDY.format(position=position))
 
 
-def _with_json(rows: list[ChangedRow], table: Table) -> list[ChangedRow]:
-    """The rows with their documents marked as such."""
+def with_json(rows: list[ChangedRow], table: Table) -> list[ChangedRow]:
+    """Return the rows with their JSON texts marked as ``JsonText``."""
     numbers = [number for number, column in enumerate(table.columns) if column.base_type == "json"]
 
     def marked(row: Row | None) -> Row | None:

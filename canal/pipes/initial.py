@@ -20,28 +20,29 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from canal._util.threads import as_own
-from canal.changes.batch import Changes
+from canal.changes.batch import Changes, Decode, EntryRows, Part, Route
 from canal.changes.change import Change, Op, Origin, Table
 from canal.changes.keys import Key, KeyRules
-from canal.changes.reading import is_new
+from canal.changes.reading import is_new, row_numbers, with_json
 from canal.changes.unlogged import statement_of, touched
 from canal.errors import ConfigError, ConnectionLostError, HookError, StreamMismatchError, UnfitChangeError
 from canal.instance.instance import Instance
 from canal.model import Entry, EntryType, EventType, Row, decode_rows
 from canal.pipes.rules import Rules
+from canal.pipes.units import decoder_of_columns
 from canal.position import Position, journal_key
 from canal.rows.values import ABSENT
 from canal.snapshot.rows import Name, Rows, ServerTables, SourceTable, TableMissingError, TableReader
 from canal.snapshot.values import Forms
-from canal.targets.protocol import Guarantee, Load, Progress, Readable, Target, Work
+from canal.targets.protocol import ArrowWork, Guarantee, Load, Progress, Readable, Target, Work
 
 log = logging.getLogger("canal.pipe")
 
@@ -106,30 +107,51 @@ class _Chunk:
 
     rows: Rows
     first: int
-    _left: dict[Key, int] | None = None
-    """The numbers of the rows that no change has touched, by their keys; None: all rows."""
+    _left: dict[Key, tuple[int, int]] | None = None
+    """The rows that no change has touched, by their keys: the numbers of the entry and of the row in it. None: all rows."""
+
+    def __attrs_post_init__(self) -> None:
+        done = self.first
+        for entry in self.rows.entries:
+            entry.first_row = done
+            done += entry.row_count
 
     @property
     def done(self) -> int:
         """The number of the table's rows up to the end of the chunk."""
-        return self.first + len(self.rows.values)
+        return self.first + self.rows.count
 
-    def drop(self, touched: set[Key], key: Callable[[Row], Key]) -> None:
+    def drop(self, touched: set[Key], window: _Window) -> None:
         """Leave out the rows with these keys."""
         if not touched:
             return
         if self._left is None:
-            names = self.rows.source.table.names
-            self._left = {key(Row(values, names)): number for number, values in enumerate(self.rows.values)}
+            decoder, exact = self.rows.selection.key_decoder(window.source.identity), window.keys.exact
+            self._left = {}
+            for at, entry in enumerate(self.rows.entries):
+                keys = decoder.decode(entry.data, entry.body, entry.body_end, entry.kind)  # type: ignore[no-untyped-call]
+                self._left |= {exact(key): (at, number) for number, (_, key) in enumerate(keys)}
         for one in touched & self._left.keys():
             del self._left[one]
 
-    def changes(self) -> Iterator[Change]:
-        """Yield the rows that are left."""
-        table, values = self.rows.source.table, self.rows.values
+    def entries(self) -> list[Entry]:
+        """Return the entries of the rows that are left."""
+        if self._left is None:
+            return self.rows.entries
+        numbers: list[list[int]] = [[] for _ in self.rows.entries]
+        for at, number in self._left.values():
+            numbers[at].append(number)
+        for entry, own in zip(self.rows.entries, numbers):
+            entry.selected = tuple(own)
+        return [entry for entry, own in zip(self.rows.entries, numbers) if own]
+
+    def changes(self, entry: Entry, table: Table, json_text: bool) -> list[Change]:
+        """Return the rows of an entry, with JSON as text or as the instance gives it."""
+        rows = decode_rows(entry, json_text)
+        if json_text and entry.table is not None and not entry.table.decoder.json_text:
+            rows = with_json(rows, table)
         origin = _origin(table, self.rows, self.first)
-        for number in range(len(values)) if self._left is None else self._left.values():
-            yield Change(table, Op.READ, None, Row(values[number], table.names), origin, self.first + number)
+        return [Change(table, Op.READ, None, row.after, origin, number) for number, row in zip(row_numbers(entry), rows)]
 
 
 @attrs.define(eq=False)
@@ -155,13 +177,13 @@ class _Window:
     @property
     def is_full(self) -> bool:
         """Whether enough chunks wait for the stream."""
-        rows = sum(len(chunk.rows.values) for chunk in self.ready)
+        rows = sum(chunk.rows.count for chunk in self.ready)
         return rows >= _AHEAD_ROWS or rows * self.source.row_bytes >= _AHEAD_BYTES
 
     def forget(self) -> None:
         """Forget the touched keys: no chunk that was read has them, and the next one is read at a later position."""
         for chunk in self.ready:
-            chunk.drop(self.touched, self.key)
+            chunk.drop(self.touched, self)
         self.touched.clear()
         self.at, self.is_settled = None, False
 
@@ -212,17 +234,15 @@ def initial_of(
         )
     if target.guarantee is Guarantee.APPENDED:
         raise ConfigError(f"{target} keeps no progress, so it would not be known after a restart which rows it has")
-    json: Any = config.json
-    if json == "objects" and json_text:
-        json = "marked"
     accepts = config.table_filter().narrow(instance.subscriptions().get(client_id, "")).accepts
-    forms = Forms(config.column_filter(), config.masks(), config.time_zone, json)
+    forms = Forms(config.column_filter(), config.masks(), config.time_zone, config.json == "text")
     return Initial(
         ServerTables(lambda: instance._parts.teller.source, accepts, forms, config.shadow_tables),
         target,
         rules,
         parks=parks,
         executor=ThreadPoolExecutor(1, f"canal-{instance.destination}-pipe-rows"),
+        json_text=json_text,
         chunk_rows=max(batch_size, _CHUNK_ROWS),
     )
 
@@ -272,17 +292,27 @@ class Initial:
         rules: what becomes of rows; its own, as it is used by another thread.
         parks: whether rows that a rule cannot be applied to are parked.
         executor: runs what reads tables, one after the other.
+        json_text: whether the target takes JSON as text, whatever the instance gives.
         chunk_rows: rows of a chunk.
     """
 
     def __init__(
-        self, tables: TableReader, target: Target, rules: Rules, *, parks: bool, executor: Executor, chunk_rows: int
+        self,
+        tables: Tables,
+        target: Target,
+        rules: Rules,
+        *,
+        parks: bool,
+        executor: Executor,
+        json_text: bool = True,
+        chunk_rows: int,
     ) -> None:
         self._tables = tables
         self._target = target
         self._rules = rules
         self._parks = parks
         self._executor = executor
+        self._json_text = json_text
         self._chunk_rows = chunk_rows
         self._cancelled = threading.Event()
         self._names: list[Name] | None = None
@@ -292,6 +322,7 @@ class Initial:
         self._window: _Window | None = None
         self._pace = _Pace()
         self._of_tables = 0
+        self._columns: tuple[Decode | None, int] = None, 0
 
     @property
     def is_done(self) -> bool:
@@ -338,6 +369,8 @@ class Initial:
             StreamMismatchError: the target has rows of a table already.
         """
         self._close_window()
+        least = work.arrow_from if isinstance(work, ArrowWork) else None
+        self._columns = (None, 0) if least is None else (decoder_of_columns(), least)
         if self._names is None:
             self._names = self._tables.names()
         fresh: list[Name] = []
@@ -528,7 +561,8 @@ class Initial:
         window, self._window = self._window, None
         if window is not None and window.reading is not None:
             self._cancelled.set()
-            window.reading.cancel()
+            if not window.reading.cancel() and not window.reading.done():
+                self._tables.abort()
             with contextlib.suppress(Exception):
                 window.reading.result()
 
@@ -565,25 +599,41 @@ class Initial:
         window.reading = self._executor.submit(self._read, window, window.at, after, order, done, self._cancelled)
 
     def _batch(self, key: str, load: Load, window: _Window, chunks: Sequence[_Chunk]) -> Batch:
-        changes: list[Change] = []
+        parts: list[Part] = []
         parked: list[Change] = []
         for chunk in chunks:
-            chunk.drop(window.touched, window.key)
-            for change in chunk.changes():
-                try:
-                    changes += self._rules.apply(change)
-                except (HookError, UnfitChangeError) as error:
-                    if not self._parks:
-                        raise
-                    parked.append(change.evolve(error=error.message))
+            chunk.drop(window.touched, window)
+            for entry in chunk.entries():
+                parts.append(self._part(chunk, entry, parked))
         last = chunks[-1]
         if not window.source.identity:
-            changes += [one for one in window.held if not _is_before(one, last.rows.end)]
+            parts.append([one for one in window.held if not _is_before(one, last.rows.end)])
         if last.rows.upper is None:
             after = Load(load.left[1:]) if len(load.left) > 1 else None
         else:
             after = attrs.evolve(load, after=last.rows.upper, rows=last.done, order=last.rows.source.order)
-        return Batch(key, Changes([changes]), parked, after, len(chunks))
+        return Batch(key, Changes(parts, *self._columns), parked, after, len(chunks))
+
+    def _part(self, chunk: _Chunk, entry: Entry, parked: list[Change]) -> Part:
+        """Return the rows of an entry, decoded only if a rule has to see them."""
+        table = chunk.rows.source.table
+        plan = self._rules.plan(table)
+        if plan is None or plan.has_columns:
+
+            def read(entry: Entry, table: Table, route: Route | None) -> Sequence[Change]:
+                changes = chunk.changes(entry, table, self._json_text)
+                return changes if route is None else [one for change in changes for one in route.apply(change)]
+
+            return EntryRows(entry, table, read, plan)
+        made: list[Change] = []
+        for change in chunk.changes(entry, table, self._json_text):
+            try:
+                made += self._rules.apply(change)
+            except (HookError, UnfitChangeError) as error:
+                if not self._parks:
+                    raise
+                parked.append(change.evolve(error=error.message))
+        return made
 
     # -- on the thread that reads ---------------------------------------------------------------------------------------------
 
@@ -612,9 +662,9 @@ class Initial:
             self._tables.settle(window.name, at, cancelled)
             window.is_settled = True
         if window.source.identity:
-            rows = self._tables.read(window.name, after, order, self._chunk_rows)
+            rows = self._tables.read(window.name, after, order, self._chunk_rows, cancelled)
         else:
-            rows = self._tables.read_whole(window.name)
+            rows = self._tables.read_whole(window.name, cancelled)
         return _Chunk(rows, done if order == rows.source.order else 0)  # of another order: the table's first rows
 
 

@@ -123,8 +123,8 @@ class Units:
     def pace(self, unit: Unit, seconds: float) -> None:
         """Fetch more changes at once if a unit was full and slow to write, else ``batch_size`` again.
 
-        A commit of a lake takes as long for ten thousand changes as for ten. Existing rows can be written only if the stream keeps
-        up with the source.
+        A commit of a lake takes as long for ten thousand changes as for ten. Existing rows can be written only if the stream
+        keeps up with the source.
         """
         is_slow = seconds > _SLOW and unit.message.row_count >= self._size
         self._size = max(min(2 * self._size, _MOST), self.batch_size) if is_slow else self.batch_size
@@ -222,7 +222,7 @@ class Units:
 
     def _read(self, unit: Unit) -> None:
         """Fill in the changes, up to what cannot be read."""
-        if (decode := _decoder() if self.arrow_from is not None else None) is not None:
+        if (decode := decoder_of_columns() if self.arrow_from is not None else None) is not None:
             try:
                 unit.changes = Changes([self._undecoded(entry, unit) for entry in unit.entries], decode, self.arrow_from or 0)
                 for batch in unit.changes.tables:
@@ -276,8 +276,8 @@ class Units:
         return made
 
 
-def _decoder() -> Decode | None:
-    """What makes columns of rows; None where it is not installed."""
+def decoder_of_columns() -> Decode | None:
+    """Return the function that makes columns of rows, or None if it is not installed."""
     try:
         from canal.formats.change_columns import change_columns
     except ImportError:

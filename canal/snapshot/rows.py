@@ -9,14 +9,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from itertools import chain
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
 from canal._util.bounded import Recent
 from canal.changes.change import Table
-from canal.errors import ConfigError, SchemaError, ServerError
+from canal.errors import ConfigError, ConnectionLostError, SchemaError, ServerError
+from canal.model import Entry
 from canal.parse.schema.online_ddl import stems
 from canal.parse.source.information_schema import texts
 from canal.parse.source.mysql import MySQLSource
@@ -43,6 +43,10 @@ _LOCK: Final = 10.0
 _PATIENCE: Final = 60.0
 #: Bytes of a chunk, as the server estimates them.
 _BYTES: Final = 32 << 20
+#: Bytes of an entry of rows, about.
+_PIECE_BYTES: Final = 8 << 20
+#: The number of some rows, and their images.
+_Piece: TypeAlias = "tuple[int, bytes]"
 
 
 @attrs.frozen
@@ -68,7 +72,10 @@ class Rows:
     """Rows of a chunk."""
 
     source: SourceTable
-    values: list[tuple[Any, ...]] = attrs.field(repr=False)
+    selection: Selection = attrs.field(repr=False)
+    entries: list[Entry] = attrs.field(repr=False)
+    """The rows, as entries of inserted rows at ``end``."""
+
     upper: Key | None
     """The last key of the chunk; None: it is the last chunk of the table."""
 
@@ -77,6 +84,11 @@ class Rows:
 
     ts: int
     """The server's time then, in milliseconds since 1970."""
+
+    @property
+    def count(self) -> int:
+        """The number of the rows."""
+        return sum(entry.row_count for entry in self.entries)
 
 
 class TableMissingError(ConfigError):
@@ -99,15 +111,21 @@ class TableReader(Protocol):
     def settle(self, name: Name, position: Position, stopping: threading.Event) -> None:
         """Wait until the table shows every change that the log has up to a position, or until ``stopping`` is set."""
 
-    def read(self, name: Name, after: Key | None, order: str, count: int) -> Rows:
+    def read(self, name: Name, after: Key | None, order: str, count: int, stopping: threading.Event) -> Rows:
         """Return the next ``count`` rows after a key, at one moment.
 
         Args:
             order: that of ``after``. If the table has another one by now, its first rows are returned, with that.
+
+        Raises:
+            ConnectionLostError: ``stopping`` was set, or the connection was lost.
         """
 
-    def read_whole(self, name: Name) -> Rows:
-        """Return all rows of a table as they are at the position ``end``."""
+    def read_whole(self, name: Name, stopping: threading.Event) -> Rows:
+        """Return all rows of a table as they are at the position ``end``; raises as ``read`` does."""
+
+    def abort(self) -> None:
+        """Make a read of another thread fail at once."""
 
     def close(self) -> None:
         """End what is open."""
@@ -156,10 +174,10 @@ class ServerTables:
                 )
             stopping.wait(_LOOK)
 
-    def read(self, name: Name, after: Key | None, order: str, count: int) -> Rows:
+    def read(self, name: Name, after: Key | None, order: str, count: int, stopping: threading.Event) -> Rows:
         session = self._open()
 
-        def rows() -> tuple[SourceTable, Iterable[list[tuple[Any, ...]]], Key | None]:
+        def rows() -> tuple[SourceTable, list[_Piece], Key | None]:
             found = self._found(name)
             made = self._source_table(name, found)
             most = min(count, max(_BYTES // found.row_bytes, 1)) if found.row_bytes else count
@@ -171,23 +189,28 @@ class ServerTables:
                 by_name = {column.name: column for column in found.state.schema.columns}
                 where = condition([key_column(by_name[one]) for one in key], lower, upper)
                 force = f" FORCE INDEX ({quoted(index)})"
-            return made, self._select(name, force, where), upper
+            return made, self._select(name, force, where, stopping), upper
 
-        made, values, upper = self._at_one_moment(rows)
+        made, pieces, upper = self._at_one_moment(rows)
         session.run("COMMIT")
-        end, now = end_of_log(session)
-        return Rows(made, values, upper, end, now // 1000)
+        return self._rows(made, name, pieces, upper, *end_of_log(session))
 
-    def read_whole(self, name: Name) -> Rows:
+    def read_whole(self, name: Name, stopping: threading.Event) -> Rows:
         session = self._open()
         found = self._found(name)
         end, now = barrier(session, found, _LOCK, stay=True)
         again = self._found(name)
         if again.state != found.state:
             raise SchemaError(f"{name[0]}.{name[1]} was altered while its snapshot began")
-        values = [row for rows in self._select(name, "", "") for row in rows]
+        made = self._source_table(name, again)
+        pieces = self._select(name, "", "", stopping)
         session.run("COMMIT")
-        return Rows(self._source_table(name, again), values, None, end, now // 1000)
+        return self._rows(made, name, pieces, None, end, now)
+
+    def abort(self) -> None:
+        session = self._session
+        if session is not None:
+            session.abort()
 
     def close(self) -> None:
         session, self._session = self._session, None
@@ -228,21 +251,31 @@ class ServerTables:
         order = " ".join([*key, *collations])
         return SourceTable(known[1], _identity(found, known[1]), order, found.rows, found.row_bytes)
 
-    def _select(self, name: Name, force: str, where: str) -> Iterable[list[tuple[Any, ...]]]:
+    def _select(self, name: Name, force: str, where: str, stopping: threading.Event) -> list[_Piece]:
         _, _, selection = self._made[name]
-        columns = ", ".join(selection.selects) or "1"
-        for cells in self._open().stream(f"SELECT {columns} FROM {quoted(name[0])}.{quoted(name[1])}{force}{where}"):
-            yield selection.rows(cells)
+        sql = f"SELECT {', '.join(selection.selects)} FROM {quoted(name[0])}.{quoted(name[1])}{force}{where}"
+        pieces: list[_Piece] = []
+        for images in self._open().receive(sql, selection.images):
+            if stopping.is_set():
+                raise ConnectionLostError(
+                    f"the rows of {'.'.join(name)} are not read to their end: the pipe goes on without them"
+                )
+            if images.size >= _PIECE_BYTES or images.last and images.rows:
+                pieces.append((images.rows, images.take()))
+        return pieces
+
+    def _rows(self, made: SourceTable, name: Name, pieces: Iterable[_Piece], upper: Key | None, end: Position, now: int) -> Rows:
+        _, _, selection = self._made[name]
+        return Rows(made, selection, [selection.entry(*piece, end, now // 1000) for piece in pieces], upper, end, now // 1000)
 
     def _at_one_moment(
-        self, rows: Callable[[], tuple[SourceTable, Iterable[list[tuple[Any, ...]]], Key | None]]
-    ) -> tuple[SourceTable, list[tuple[Any, ...]], Key | None]:
+        self, rows: Callable[[], tuple[SourceTable, list[_Piece], Key | None]]
+    ) -> tuple[SourceTable, list[_Piece], Key | None]:
         """Read in a transaction, which begins anew if the table was altered or emptied between that and its first row."""
         for left in reversed(range(_ATTEMPTS)):
             self._open().begin()
             try:
-                made, values, upper = rows()
-                return made, list(chain.from_iterable(values)), upper
+                return rows()
             except ServerError as error:
                 if error.errno != _DEFINITION_CHANGED or not left:
                     raise

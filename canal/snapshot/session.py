@@ -6,7 +6,7 @@ Never reads rows of a table by itself.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Self
@@ -23,6 +23,7 @@ from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run, try_to_set
 from canal.position import Position
 from canal.schema import TableSchema
+from canal.snapshot.images import RowImages
 from canal.snapshot.keys import quoted
 
 #: Rows and bytes of a batch at most, about.
@@ -101,6 +102,19 @@ class SnapshotSession:
         """The rows of a query as they come, some at once."""
         with self._errors("read a snapshot"):
             yield from _pymysql.stream(self.connection, sql, BATCH_ROWS, BATCH_BYTES)
+
+    def receive(self, sql: str, images: Callable[[int], RowImages]) -> Iterator[RowImages]:
+        """Have the rows of a query collected, and yield what collects them, again and again.
+
+        Args:
+            images: makes what collects them, of the number of the packet of the first row.
+        """
+        with self._errors("read a snapshot"):
+            yield from _pymysql.receive(self.connection, sql, images)
+
+    def abort(self) -> None:
+        """End the connection from another thread."""
+        _pymysql.abort(self.connection)
 
     def explain(self, sql: str) -> dict[str, Any]:
         """The first row of an EXPLAIN by the names of its columns."""

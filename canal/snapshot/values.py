@@ -1,31 +1,51 @@
-"""The cells of a server's answer as the values that the log has for them, and the columns as its rows deliver them.
+"""What is selected of a table, and the entries that the rows of the answer become: the row decoder reads them as the log's.
 
-Never asks a server: ``canal.snapshot.cells`` says what is selected of a column.
+Never asks a server: ``canal.snapshot.cells`` says how a column is selected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, timedelta, tzinfo
-from decimal import Decimal
-from typing import Any, Final, Literal
+import re
+from collections.abc import Sequence
+from datetime import UTC, tzinfo
+from typing import Any, Final, TypeAlias
 
 import attrs
 
 from canal.binlog import type_codes as codes
 from canal.filter import FieldFilter
+from canal.model import Entry, EntryType, EventType, TableMap, Transaction
+from canal.position import Position
 from canal.rows import native
-from canal.rows.charsets import codec_of
-from canal.rows.json import text_objects
+from canal.rows.decoder import RowDecoder
 from canal.rows.mask import Masks
-from canal.rows.values import AmbiguousLabel, InvalidJson, InvalidText, JsonText, NoLabel, ZeroDate
-from canal.schema import ColumnSchema, TableSchema, is_sure, label_bytes, set_text
+from canal.schema import ColumnSchema, TableSchema, column_from_text
 from canal.snapshot.cells import is_unseen, reader_of
-from canal.snapshot.keys import ADDRESSES, NUMBERS, moment_number
+from canal.snapshot.images import RowImages
+from canal.snapshot.keys import ADDRESSES
 
-#: Makes the value of a cell that is not NULL.
-Make = Callable[[bytes], Any]
-_MOST_SEEN: Final = 4096
+#: The type and metadata that a table map would have, and the kind, parameter and groups that ``RowImages`` has.
+_Wire: TypeAlias = "tuple[int, int, int, int, bytes]"
+_INTEGERS: Final = {codes.TINY: 1, codes.SHORT: 2, codes.INT24: 3, codes.LONG: 4, codes.LONGLONG: 8}
+_SIMPLE: Final[dict[int, _Wire]] = {
+    codes.FLOAT: (codes.FLOAT, 4, native.FLOAT, 0, b""),
+    codes.DOUBLE: (codes.DOUBLE, 8, native.DOUBLE, 0, b""),
+    codes.YEAR: (codes.YEAR, 0, native.YEAR, 0, b""),
+    codes.DATE: (codes.DATE, 0, native.DATE, 0, b""),
+    codes.NEWDATE: (codes.DATE, 0, native.DATE, 0, b""),
+}
+_MOMENTS: Final = {
+    codes.TIME: (codes.TIME2, native.TIME),
+    codes.TIME2: (codes.TIME2, native.TIME),
+    codes.DATETIME: (codes.DATETIME2, native.DATETIME),
+    codes.DATETIME2: (codes.DATETIME2, native.DATETIME),
+    codes.TIMESTAMP: (codes.TIMESTAMP2, native.TIMESTAMP),
+    codes.TIMESTAMP2: (codes.TIMESTAMP2, native.TIMESTAMP),
+}
+#: Every text and every sequence of bytes, with a length of four bytes.
+_BYTES: Final[_Wire] = (codes.BLOB, 4, native.BYTES, 0, b"")
+#: Of a table of which no column is delivered.
+_NOTHING: Final = column_from_text("1", "tinyint")
 
 
 @attrs.frozen
@@ -35,19 +55,22 @@ class Forms:
     fields: FieldFilter = attrs.field(factory=FieldFilter)
     masks: Masks = attrs.field(factory=Masks)
     time_zone: tzinfo = UTC
-    json: Literal["text", "marked", "objects"] = "text"
-    """How JSON comes; "marked": its text as ``JsonText``."""
+    json_text: bool = True
+    """Whether the instance gives JSON as text."""
 
 
 @attrs.frozen
 class Selection:
-    """What is selected of a table, and how its cells become rows."""
+    """What is selected of a table, and how the rows of the answer become entries."""
 
-    columns: tuple[ColumnSchema, ...]
-    """As the rows deliver them."""
+    table: TableMap
+    """Its columns are those that the log's rows would have."""
 
     selects: tuple[str, ...]
-    makes: tuple[Make, ...] = attrs.field(repr=False)
+    _columns: tuple[ColumnSchema, ...] = attrs.field(repr=False)
+    """As the decoder sees them."""
+
+    _wires: tuple[_Wire, ...] = attrs.field(repr=False)
 
     @classmethod
     def of(cls, schema: TableSchema, forms: Forms) -> Selection:
@@ -56,150 +79,117 @@ class Selection:
         names = [column.name for column in known]
         chosen = forms.fields.wanted(schema.schema, schema.table, names, strict=False)
         masks = forms.masks.of(schema.schema, schema.table, names) if forms.masks else {}
-        columns, selects, makes = [], [], []
-        for number in range(len(known)) if chosen is None else chosen:
-            column, mask = known[number], masks.get(number)
-            if is_unseen(column) or mask is not None and mask.kind == "drop":
-                continue
-            make = maker(column, forms)
-            selects.append(reader_of(column).select)
-            columns.append(column if mask is None else mask.column(column))
-            makes.append(make if mask is None else _masked(maker(column, Forms()), mask.text))
-        return cls(tuple(columns), tuple(selects), tuple(makes))
+        numbers = [
+            number
+            for number in (range(len(known)) if chosen is None else chosen)
+            if not is_unseen(known[number]) and (number not in masks or masks[number].kind != "drop")
+        ]
+        own = [known[number] for number in numbers]
+        selects = [reader_of(column).select for column in own]
+        wires = [_wire(column) for column in own or [_NOTHING]]
+        seen = tuple([_seen(column, wire) for column, wire in zip(own or [_NOTHING], wires)])
+        masked = [(at, masks[number]) for at, number in enumerate(numbers) if number in masks]
+        decoder = RowDecoder(  # type: ignore[no-untyped-call]
+            bytes(wire[0] for wire in wires),
+            tuple([wire[1] for wire in wires]),
+            seen,
+            None if own else (),
+            forms.time_zone,
+            forms.json_text,
+            tuple(masked),
+        )
+        delivered = [attrs.evolve(column, meta=wire[1]) if wire[4] else column for column, wire in zip(own, wires)]
+        for at, mask in masked:
+            delivered[at] = mask.column(delivered[at])
+        shown = attrs.evolve(schema, columns=tuple(delivered))
+        return cls(TableMap(shown, shown.columns, decoder, True), tuple(selects) or ("1",), seen, tuple(wires))
 
-    def rows(self, cells: Sequence[Sequence[bytes | None]]) -> list[tuple[Any, ...]]:
-        """Return the rows of an answer."""
-        if not self.makes:
-            return [()] * len(cells)
-        made = ([None if cell is None else make(cell) for cell in column] for make, column in zip(self.makes, zip(*cells)))
-        return list(zip(*made))
+    @property
+    def columns(self) -> tuple[ColumnSchema, ...]:
+        """The columns as the rows deliver them."""
+        return self.table.columns
+
+    def images(self, number: int) -> RowImages:
+        """Return what collects the rows of an answer.
+
+        Args:
+            number: of the packet of the first row.
+        """
+        kinds, params = bytes(wire[2] for wire in self._wires), bytes(wire[3] for wire in self._wires)
+        return RowImages(kinds, params, [wire[4] for wire in self._wires], number)  # type: ignore[no-untyped-call]
+
+    def entry(self, rows: int, images: bytes, end: Position, ts: int) -> Entry:
+        """Return images that were collected as an entry of inserted rows.
+
+        Args:
+            rows: the number of the images.
+            end: the position of the entry.
+            ts: its time in milliseconds since 1970.
+        """
+        count = len(self._wires)
+        head = bytes((count,)) if count < 251 else b"\xfc" + count.to_bytes(2, "little")
+        data = head + b"\xff" * ((count + 7) // 8) + images
+        transaction = Transaction(end.source, end.journal, end.offset, 0, ts // 1000)
+        entry = Entry(EntryType.ROWDATA, EventType.INSERT, transaction, data, end.offset, ts // 1000, 0)
+        entry.table, entry.body, entry.body_end, entry.kind = self.table, 0, len(data), 0
+        entry.row_count = rows
+        return entry
+
+    def key_decoder(self, names: Sequence[str]) -> RowDecoder:
+        """Return the decoder of some columns."""
+        numbers = {column.name: number for number, column in enumerate(self.columns)}
+        return RowDecoder(  # type: ignore[no-untyped-call]
+            bytes(wire[0] for wire in self._wires),
+            tuple([wire[1] for wire in self._wires]),
+            self._columns,
+            tuple([numbers[name] for name in names]),
+            self.table.decoder.timezone,
+        )
 
 
-def _masked(make: Make, text: Callable[[Any], str]) -> Make:
-    return lambda cell: text(make(cell))
+def _seen(column: ColumnSchema, wire: _Wire) -> ColumnSchema:
+    """The column as the decoder is to see it: an address is a text, and so is MySQL's JSON, as MariaDB's is."""
+    if column.base_type in ADDRESSES:
+        return attrs.evolve(column, column_type="varchar(48)", charset="utf8mb4")
+    if column.type_code == codes.JSON:
+        return attrs.evolve(column, type_code=codes.BLOB, column_type="json", charset="utf8mb4")
+    return attrs.evolve(column, logged=True, hidden=False)
 
 
-def maker(column: ColumnSchema, forms: Forms) -> Make:
-    """Return the function that makes a value of a cell, as ``canal.snapshot.cells`` selects it."""
+def _wire(column: ColumnSchema) -> _Wire:
     code = column.type_code
-    if code == codes.FLOAT:
-        return _single
-    if code == codes.DOUBLE:
-        return float
+    if code in _INTEGERS:
+        return code, 0, native.U64 if column.unsigned else native.I64, _INTEGERS[code], b""
+    if code in _SIMPLE:
+        return _SIMPLE[code]
     if code in codes.DECIMALS:
-        return lambda cell: Decimal(cell.decode())
+        precision, scale = _sizes(column, (10, 0))
+        return codes.NEWDECIMAL, scale << 8 | precision, native.DECIMAL, scale, _groups(precision, scale)
+    if code in _MOMENTS:
+        real, kind = _MOMENTS[code]
+        (digits,) = _sizes(column, (0,))
+        return real, digits, kind, digits, b""
+    if code == codes.BIT:
+        (bits,) = _sizes(column, (1,))
+        return codes.BIT, bits // 8 << 8 | bits % 8, native.BIT, (bits + 7) // 8, b""
     if code in (codes.ENUM, codes.SET):
-        return _label_maker(column)
-    if code in NUMBERS:
-        return int
-    if code in (codes.DATE, codes.NEWDATE):
-        return _date
-    if code in (codes.TIME, codes.TIME2):
-        return lambda cell: timedelta(microseconds=moment_number(cell.decode()))
-    if code in (codes.TIMESTAMP, codes.TIMESTAMP2):
-        return _timestamp_maker(forms.time_zone)
-    if code in codes.MOMENTS:
-        return _moment
-    if code == codes.JSON or column.base_type in ADDRESSES:
-        text = _text_maker("utf-8", "utf8mb4")
-    elif column.charset in (None, "binary"):
-        return bytes
-    else:
-        codec = codec_of(str(column.charset))
-        if codec is None:
-            return bytes
-        text = _text_maker(codec, str(column.charset))
-    if forms.json != "text" and (code == codes.JSON or column.base_type == "json"):
-        return _json_maker(text, forms.json == "objects")
-    return text
+        count = 1 << 16 if column.labels is None else len(column.labels)
+        size = (
+            1 + (count > 255) if code == codes.ENUM else next(size for size in (1, 2, 3, 4, 8) if size == 8 or count <= 8 * size)
+        )
+        return codes.STRING, code << 8 | size, native.U64, size, b""
+    return _BYTES
 
 
-def _json_maker(text: Make, is_object: bool) -> Make:
-    def make(cell: bytes) -> Any:
-        value = text(cell)
-        found = text_objects(value)  # type: ignore[no-untyped-call]
-        if is_object or isinstance(found, InvalidJson) or not isinstance(value, str):
-            return found
-        return JsonText(value)
-
-    return make
+def _sizes(column: ColumnSchema, usual: tuple[int, ...]) -> tuple[int, ...]:
+    """The numbers in brackets behind the name of a type."""
+    found = re.match(r"\w+\((\d+)(?:,(\d+))?\)", column.column_type)
+    if found is None:
+        return usual
+    given = [int(number) for number in found.groups() if number is not None]
+    return (*given, *usual[len(given) :])[: len(usual)]
 
 
-def _single(cell: bytes) -> float:
-    """Return the double with the fewest digits that is the same FLOAT, as the row decoder does."""
-    value = float(cell)
-    for digits in range(1, 9):
-        near = float(f"{value:.{digits}g}")
-        if native.single(near) == value:  # type: ignore[no-untyped-call]
-            return near
-    return float(f"{value:.9g}")
-
-
-def _date(cell: bytes) -> Any:
-    text = cell.decode()
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return ZeroDate(text)
-
-
-def _moment(cell: bytes) -> Any:
-    text = cell.decode()
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return ZeroDate(text)
-
-
-def _timestamp_maker(zone: tzinfo) -> Make:
-    """The session's zone is UTC."""
-
-    def make(cell: bytes) -> Any:
-        found = _moment(cell)
-        if isinstance(found, ZeroDate):
-            return found
-        return found.replace(tzinfo=UTC) if zone is UTC else found.replace(tzinfo=UTC).astimezone(zone)
-
-    return make
-
-
-def _text_maker(codec: str, charset: str) -> Make:
-    def make(cell: bytes) -> Any:
-        try:
-            return cell.decode(codec)
-        except UnicodeDecodeError:
-            return InvalidText(cell, charset)
-
-    return make
-
-
-def _label_maker(column: ColumnSchema) -> Make:
-    """Return labels by their number, as the log has them."""
-    labels, charset = column.labels, column.charset or ""
-    if labels is None:
-        return int
-    seen: dict[bytes, Any] = {}
-
-    def label(number: int) -> Any:
-        if column.type_code == codes.ENUM:
-            if not number:
-                return NoLabel()
-            text, suggested = labels[number - 1], labels.index(labels[number - 1]) + 1
-        else:
-            text = set_text(labels, number)
-            suggested = 0
-            for part in text.split(",") if text else ():
-                suggested |= 1 << labels.index(part) if part in labels else 0
-        if not is_sure(text):
-            return InvalidText(label_bytes(text), charset, number)
-        return text if number == suggested else AmbiguousLabel(text, number)
-
-    def make(cell: bytes) -> Any:
-        found = seen.get(cell)
-        if found is None:
-            found = label(int(cell))
-            if len(seen) < _MOST_SEEN:
-                seen[cell] = found
-        return found
-
-    return make
+def _groups(precision: int, scale: int) -> bytes:
+    plan: Any = RowDecoder(bytes((codes.NEWDECIMAL,)), (scale << 8 | precision,), None).plan  # type: ignore[no-untyped-call]
+    return bytes(plan[0][4])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -17,12 +17,14 @@ from canal.model import Entry
 from canal.pipes.initial import Initial, SnapshotBatch
 from canal.pipes.rules import Rules
 from canal.position import Position
-from canal.schema import column_from_text
+from canal.schema import TableSchema, column_from_text
 from canal.snapshot.rows import Name, Rows, SourceTable
+from canal.snapshot.values import Forms, Selection
 from canal.targets import SQLiteTarget
 from canal.targets.json_lines import JSONLinesTarget
 from canal.targets.protocol import Load, Progress
 from canal.testing import FakeBinlog
+from canal.testing._encode import packed_text
 
 NAME = ("shop", "orders")
 #: Parts of keys which are equal if they are joined or folded.
@@ -89,6 +91,12 @@ class History:
         return self.units[number - 1][1] if number else attrs.evolve(self.units[0][1], offset=4)
 
 
+def packet(number: int, cells: Iterable[str | bytes | None]) -> bytes:
+    """Return a row of an answer as a server sends it."""
+    row = b"".join(b"\xfb" if cell is None else packed_text(cell if isinstance(cell, bytes) else cell.encode()) for cell in cells)
+    return len(row).to_bytes(3, "little") + bytes((number & 0xFF,)) + row
+
+
 def _changed(rng: random.Random, fake: FakeBinlog, table: Any, rows: list[Row], number: int, has_key: bool) -> list[Row]:
     weights = (8, 4, 4, 4, 0.5) if number > 15 else (1, 0, 0, 0, 0)
     kind = rng.choices(("insert", "update", "move", "delete", "truncate"), weights)[0]
@@ -139,6 +147,7 @@ class World:
             column_from_text("n", "int"),
         )
         keys = ("a", "b") if has_key else ()
+        self.selection = Selection.of(TableSchema(*NAME, columns), Forms())
         self.source = SourceTable(Table("shop.orders", "shop.orders", columns, keys), keys, "a b", 0)
         self.reader = Reader(is_log=not has_key)
         self.initial = self._initial()
@@ -155,17 +164,26 @@ class World:
         numbers = (number for number in range(len(self.history.units) + 1) if self.history.position(number) == position)
         self.shown = max(self.shown, next(numbers))
 
-    def read(self, name: Name, after: tuple[str, ...] | None, order: str, count: int) -> Rows:
+    def read(self, name: Name, after: tuple[str, ...] | None, order: str, count: int, stopping: threading.Event) -> Rows:
         found = sorted(row for row in self.history.states[self.shown] if after is None or row[:2] > after)
         upper = found[count - 1][:2] if len(found) >= count else None
         self.goes_on()
-        return Rows(self.source, list(found[:count]), upper, self.history.position(self.logged), 0)
+        return self._rows(found[:count], upper, self.history.position(self.logged))
 
-    def read_whole(self, name: Name) -> Rows:
+    def read_whole(self, name: Name, stopping: threading.Event) -> Rows:
         values = list(self.history.states[self.shown].elements())
         end = self.history.position(self.shown)
         self.goes_on()
-        return Rows(self.source, list(values), None, end, 0)
+        return self._rows(values, None, end)
+
+    def _rows(self, rows: list[Row], upper: tuple[str, ...] | None, end: Position) -> Rows:
+        images = self.selection.images(0)
+        images.feed(b"".join(packet(number, map(str, row)) for number, row in enumerate(rows)))
+        entry = self.selection.entry(images.rows, images.take(), end, 0)
+        return Rows(self.source, self.selection, [entry] if rows else [], upper, end, 0)
+
+    def abort(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

@@ -17,15 +17,15 @@ import ssl
 import struct
 import threading
 import weakref
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import pymysql
 import pymysql.connections
 import pymysql.cursors
 from pymysql import _auth
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, COMMAND, SERVER_STATUS
 from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
 #: Base class of the errors that PyMySQL raises for server and network faults.
@@ -155,7 +155,9 @@ _LOGIN_BYTES: Final = 1 << 20
 #: Maximum memory for the answer to one query, and for one row of a streamed result.
 _ANSWER_BYTES: Final = 256 << 20
 _ROW_BYTES: Final = (2 << 30) + (1 << 20)
-#: Memory in Python of a column, a row and a value, in addition to their bytes.
+#: Bytes that are received at once at most.
+_PIECE: Final = 1 << 18
+#: Memory that a column, a row and a value take in Python beside their bytes.
 _COLUMN, _ROW, _VALUE = 2048, 128, 64
 _TOO_LARGE: Final = 2020
 _WANTS_FILE: Final = 2068
@@ -507,6 +509,58 @@ def stream(connection: Any, sql: str, rows: int, size: int) -> Iterator[list[tup
             cursor._result.unbuffered_active = False
         cursor.connection = None
         connection.budget(_ANSWER_BYTES)
+
+
+class RowFeed(Protocol):
+    """What takes the rows of an answer."""
+
+    last: bytes
+    """The packet that ended the rows."""
+
+    def feed(self, received: bytes) -> int:
+        """Take what was received, and return how many bytes more are needed at least; 0: no more rows come."""
+
+
+_Feed = TypeVar("_Feed", bound=RowFeed)
+
+
+def receive(connection: Any, sql: str, feed_from: Callable[[int], _Feed]) -> Iterator[_Feed]:
+    """Send a query, and hand what is received to what ``feed_from`` makes; that is yielded again and again.
+
+    An iteration that is not finished leaves the connection to be closed.
+
+    Args:
+        feed_from: is given the number of the packet of the first row.
+    """
+    with understood():
+        connection._execute_command(COMMAND.COM_QUERY, sql.encode(connection.encoding))
+        columns = connection._read_packet().read_length_encoded_integer()
+        for _ in range(columns):
+            connection._read_packet(FieldDescriptorPacket)
+        if not columns or not connection._read_packet().is_eof_packet():
+            raise ValueError("no rows came")
+        feed, need = feed_from(connection._next_seq_id), 4
+    while need:
+        with understood():
+            need = feed.feed(_at_least(connection, need))
+        yield feed
+    if feed.last[0] == 0xFF:
+        pymysql.err.raise_mysql_exception(feed.last)
+    if len(feed.last) > 4 and feed.last[3] & SERVER_STATUS.SERVER_MORE_RESULTS_EXISTS:
+        connection._force_close()
+        raise pymysql.err.OperationalError(2013, "the answer makes no sense: more than one result came")
+
+
+def _at_least(connection: Any, need: int) -> bytes:
+    """Receive so many bytes, or more."""
+    parts, size = [], 0
+    while size < need:
+        part = connection._rfile.read1(_PIECE)
+        if not part:
+            raise pymysql.err.OperationalError(2013, "the connection was closed")
+        parts.append(part)
+        size += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _some(connection: Any, cursor: Any, rows: int, size: int) -> list[tuple[Any, ...]]:
