@@ -28,7 +28,7 @@ from typing import Final
 import attrs
 
 from canal._util.threads import as_own
-from canal.changes.batch import Changes, Decode, EntryRows, Part, Route
+from canal.changes.batch import Changes, Decode, EntryRows, Part, TableRoute
 from canal.changes.change import Change, Op, Origin, Table
 from canal.changes.keys import Key, KeyRules
 from canal.changes.reading import is_new, row_numbers, with_json
@@ -298,7 +298,7 @@ class Initial:
 
     def __init__(
         self,
-        tables: Tables,
+        tables: TableReader,
         target: Target,
         rules: Rules,
         *,
@@ -598,7 +598,7 @@ class Initial:
         window.at = window.at or at
         window.reading = self._executor.submit(self._read, window, window.at, after, order, done, self._cancelled)
 
-    def _batch(self, key: str, load: Load, window: _Window, chunks: Sequence[_Chunk]) -> Batch:
+    def _batch(self, key: str, load: Load, window: _Window, chunks: Sequence[_Chunk]) -> SnapshotBatch:
         parts: list[Part] = []
         parked: list[Change] = []
         for chunk in chunks:
@@ -612,7 +612,7 @@ class Initial:
             after = Load(load.left[1:]) if len(load.left) > 1 else None
         else:
             after = attrs.evolve(load, after=last.rows.upper, rows=last.done, order=last.rows.source.order)
-        return Batch(key, Changes(parts, *self._columns), parked, after, len(chunks))
+        return SnapshotBatch(key, Changes(parts, *self._columns), parked, after, len(chunks))
 
     def _part(self, chunk: _Chunk, entry: Entry, parked: list[Change]) -> Part:
         """Return the rows of an entry, decoded only if a rule has to see them."""
@@ -620,7 +620,7 @@ class Initial:
         plan = self._rules.plan(table)
         if plan is None or plan.has_columns:
 
-            def read(entry: Entry, table: Table, route: Route | None) -> Sequence[Change]:
+            def read(entry: Entry, table: Table, route: TableRoute | None) -> Sequence[Change]:
                 changes = chunk.changes(entry, table, self._json_text)
                 return changes if route is None else [one for change in changes for one in route.apply(change)]
 
