@@ -202,37 +202,34 @@ MAIN: Final = ("mysql-9.7", "mariadb-10.11")
 
 #: What a user needs where, and what to know of a line; docs/servers.md shows it.
 GRANTS: Final = """\
-`GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO …` is enough on every line, and so are three connections at once
-(`max_user_connections`). MySQL 5.5.9 lists its logs for SUPER only; without it the list is not asked for (see limits.md)."""
+`GRANT REPLICATION SLAVE, REPLICATION CLIENT, SELECT ON *.* TO …` and three connections (`max_user_connections`) suffice on every
+line. MySQL 5.5.9 lists its logs only for SUPER ([limits.md](limits.md#old-servers))."""
 LIMITS: Final[dict[str, str]] = {
-    "MySQL 5.1": "no heartbeats: a connection that is broken without a word is noticed after `seek_timeout`.",
-    "MySQL 5.5": (
-        "no GTIDs, checksums or fractions of seconds; its clock is known to half a second; no TLS in the server that is tried."
-    ),
+    "MySQL 5.1": "no heartbeats: a silent connection is noticed after `seek_timeout`.",
+    "MySQL 5.5": ("no GTIDs, checksums or fractional seconds; its clock is known to half a second; no TLS in the tested server."),
     "MySQL 5.5 to 5.7": (
-        "no column names in the log, so a schema history is needed (`FileMeta` keeps one). TLS 1.0 and 1.1 only: "
-        '`tls_min_version="TLSv1"`. Temporary tables\' DROP is logged, and marked.'
+        "no column names in the log: a schema history is needed (`FileMeta` has one). TLS 1.0 and 1.1 only: "
+        '`tls_min_version="TLSv1"`. DROP of temporary tables is logged and marked.'
     ),
     "MySQL 5.6": (
-        "CONVERT TO CHARACTER SET that changes no column leaves the table's charset: text columns that are added "
-        "later without a charset of their own make the table doubtful. An account with an old password must be "
-        "made anew."
+        "CONVERT TO CHARACTER SET without a changed column keeps the table's charset: later text columns without a charset "
+        "make the table doubtful. Recreate accounts with old passwords."
     ),
-    "MySQL 5.7": "prints JSON's whole doubles without `.0`; ours is the text of 8.0.",
-    "MySQL 8.0.12": "does not tell the charset of ENUM and SET labels: they come from the schema, or are marked.",
-    "MySQL 8.0.12 to 8.0.20": "leave YEAR out of the signs of columns, which is seen by their length and the release.",
-    "MySQL 8.0": ("not upgraded in place to 9.7 here (it goes by 8.4, which cannot be had); a 9.7 replica of 8.0 takes over."),
-    "MariaDB 10.1": "`binlog_checksum=NONE` is its default: damage on the way is noticed over TLS only.",
+    "MySQL 5.7": "prints whole JSON doubles without `.0`; ours is the text of 8.0.",
+    "MySQL 8.0.12": "lacks the charset of ENUM and SET labels: they come from the schema or are marked.",
+    "MySQL 8.0.12 to 8.0.20": "omit YEAR from the signs of columns, detected by length and release.",
+    "MySQL 8.0": ("in-place upgrade to 9.7 is not tested (it needs 8.4); a 9.7 replica of 8.0 takes over."),
+    "MariaDB 10.1": "`binlog_checksum=NONE` by default: damage in transit is noticed over TLS only.",
     "MariaDB 10.1, 10.2": (
-        "no column names in the log; VIRTUAL columns are absent; TLS 1.1 at most; XA PREPARE is not in the log before 10.5."
+        "no column names in the log; VIRTUAL columns are absent; TLS 1.1 at most; XA PREPARE is logged since 10.5."
     ),
     "MariaDB 10.11 and later": (
-        "begin no dump while another one with the same `server_id` blocks: our own are ended, another's is an alarm."
+        "start no dump while another with the same `server_id` blocks: ours are killed, others raise an alarm."
     ),
     "MariaDB 12.3": (
-        "cannot be had here. Logs in InnoDB (`binlog_storage_engine`, `.ibb` files) are refused: their stream has no "
-        "offsets, rotations or checksums that would show a loss. So is a rows event that it cuts into pieces (type 172): one "
-        "larger than `binlog_row_event_fragment_threshold`, 1 GiB unless it is set lower."
+        "not tested. Logs in InnoDB (`binlog_storage_engine`, `.ibb` files) are refused: their stream lacks offsets, "
+        "rotations and checksums. Row events in pieces (type 172, over "
+        "`binlog_row_event_fragment_threshold`, default 1 GiB) are refused too."
     ),
 }
 
