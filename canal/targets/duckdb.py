@@ -24,7 +24,7 @@ from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
 from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.tables import need
-from canal.targets.values import NO_TYPE, document_text
+from canal.targets.values import BYTES, NO_TYPE, document_text, shortest
 from canal.targets.work import conflict
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _TYPES: Final = {
     "timestamp": "TIMESTAMP WITH TIME ZONE",
     "time": "INTERVAL",
     "json": "JSON",
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry"), "BLOB"),
+    **dict.fromkeys(BYTES, "BLOB"),
 }
 _INTEGERS: Final = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 #: Types that keep every value of another one, or refuse it.
@@ -287,6 +287,15 @@ class DuckDBWork(SQLWork):
         if own.startswith("DECIMAL") and declared.startswith("DECIMAL") and wanted and theirs and theirs[1] >= wanted[1]:
             return ""
         return f"is {declared}, which may change values of {column.column_type}"
+
+    def returned(self, table: Table, row: Sequence[Any]) -> Values:
+        """A FLOAT is returned as the double that its 32 bits are."""
+        return tuple(
+            [
+                shortest(value) if type(value) is float and column.base_type == "float" else value
+                for value, column in zip(row, table.columns)
+            ]
+        )
 
     def adapters(self) -> Mapping[type, Callable[[Any], Any]]:
         return _ADAPTERS

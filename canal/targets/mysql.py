@@ -6,7 +6,6 @@ Never rounds or cuts a value: a column that would is refused before anything is 
 from __future__ import annotations
 
 import re
-import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -23,13 +22,13 @@ from canal.changes.alters import keeps_values
 from canal.changes.change import Table
 from canal.changes.latest import Key, TableState, Values
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
-from canal.schema import ColumnSchema, column_from_text
+from canal.schema import TEXT_TYPES, ColumnSchema, column_from_text
 from canal.targets.names import Naming, Path, same
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
 from canal.targets.sql_errors import Kind, error_of, kind_of_number
 from canal.targets.sql_tables import Refused, SQLOptions
-from canal.targets.values import TEXTS, plain_text
+from canal.targets.values import SHAPES, TEXTS, plain_text, shortest, widened
 from canal.targets.watch import ConnectionWatch
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ _DEPRECATED: Final = (1287,)
 _ROWS: Final = 500
 #: Bytes that a statement has beside its values, at most.
 _STATEMENT: Final = 1 << 16
-_FLOAT: Final = struct.Struct("f")
 
 
 @attrs.frozen
@@ -357,17 +355,17 @@ class MySQLWork(SQLWork):
         if float in map(type, adapted):
             kinds = [table.columns[table.names.index(name)].base_type for name in table.keys]
             is_float = [type(value) is float and kind == "float" for value, kind in zip(adapted, kinds)]
-            adapted = [_widened(value) if one else value for value, one in zip(adapted, is_float)]
+            adapted = [widened(value) if one else value for value, one in zip(adapted, is_float)]
         return tuple(adapted)
 
     def selected(self, column: ColumnSchema) -> str:
-        """A FLOAT has 6 digits as text, and all of them as a double."""
-        return super().selected(column) + (" + 0e0" if column.base_type == "float" else "")
+        """A FLOAT has 6 digits as text, and all of them as a double. A BIT is bytes, and a number in a sum."""
+        return super().selected(column) + {"float": " + 0e0", "bit": " + 0"}.get(column.base_type, "")
 
     def returned(self, table: Table, row: Sequence[Any]) -> Values:
         return tuple(
             [
-                _shortest(value) if type(value) is float and column.base_type == "float" else value
+                shortest(value) if type(value) is float and column.base_type == "float" else value
                 for value, column in zip(row, table.columns)
             ]
         )
@@ -386,7 +384,8 @@ class MySQLWork(SQLWork):
 
     def columns(self, parts: Path) -> dict[str, str] | None:
         at = "table_schema = %s AND table_name = %s"
-        rows = self.execute(f"SELECT column_name, column_type FROM information_schema.columns WHERE {at}", parts).fetchall()
+        asked = "column_name, column_type, character_set_name"
+        rows = self.execute(f"SELECT {asked} FROM information_schema.columns WHERE {at}", parts).fetchall()
         engine = self.execute(
             "SELECT t.engine, e.transactions FROM information_schema.tables t JOIN information_schema.engines e"
             f" ON e.engine = t.engine WHERE {at}",
@@ -398,7 +397,8 @@ class MySQLWork(SQLWork):
                     f"the table {'.'.join(parts)} has the engine {name}, which has no transactions",
                     remedy="ALTER TABLE … ENGINE = InnoDB.",
                 )
-        return {name: kind if isinstance(kind, str) else kind.decode() for name, kind in rows} or None
+        kinds = ((name, kind if isinstance(kind, str) else kind.decode(), charset) for name, kind, charset in rows)
+        return {name: f"{kind} CHARACTER SET {charset}" if charset else kind for name, kind, charset in kinds} or None
 
     def column_type(self, column: ColumnSchema) -> str:
         kind = re.sub(r" ?/\*.*\*/", "", column.column_type) or "longtext"
@@ -433,9 +433,12 @@ class MySQLWork(SQLWork):
         return "" if weak is None else f"{weak} has the collation {collations[weak]}"
 
     def check_column(self, column: ColumnSchema, declared: str) -> str:
-        theirs = column_from_text(column.name, declared, charset=column.charset)
+        kind, _, charset = declared.partition(" CHARACTER SET ")
+        is_named = column.charset is not None or column.base_type not in TEXT_TYPES  # some logs do not name the charset
+        theirs = column_from_text(column.name, kind, charset=charset if charset and is_named else None)
         is_json = column.base_type == "json" and theirs.base_type == "longtext"  # MariaDB's
-        if not declared or not column.column_type or is_json or keeps_values(column, theirs):
+        keeps = keeps_values(column, theirs) and (theirs.base_type != "geometry" or column.base_type in SHAPES)
+        if not declared or not column.column_type or is_json or keeps:
             return ""
         return f"is {declared}, which does not keep all values of {column.column_type}"
 
@@ -444,17 +447,6 @@ class MySQLWork(SQLWork):
 
     def quoted(self, name: str) -> str:
         return super().quoted(name).replace("%", "%%")
-
-
-def _widened(value: float) -> float:
-    """The double that a FLOAT is, of any that is rounded to it."""
-    return float(_FLOAT.unpack(_FLOAT.pack(value))[0])
-
-
-def _shortest(value: float) -> float:
-    """The double of the shortest text that reads back as the FLOAT."""
-    texts = (f"{value:.{digits}g}" for digits in range(6, 10))
-    return next((float(text) for text in texts if _widened(float(text)) == value), value)
 
 
 def _size(value: Any) -> int:

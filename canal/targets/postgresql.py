@@ -25,7 +25,7 @@ from canal.targets.sql import SQLWork
 from canal.targets.sql_errors import Kind, error_of, kind_of_state
 from canal.targets.sql_tables import Refused, SQLOptions
 from canal.targets.tables import need
-from canal.targets.values import NO_TYPE, document_text
+from canal.targets.values import BYTES, NO_TYPE, document_text
 from canal.targets.watch import ConnectionWatch
 
 if TYPE_CHECKING:
@@ -54,9 +54,20 @@ _TYPES: Final = {
     "time": "interval(6)",
     "json": "json",
     "bit": "numeric(20,0)",
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "geometry"), "bytea"),
+    **dict.fromkeys(BYTES, "bytea"),
 }
 _BYTES: Final = "bytea"
+#: Types of a target's column that keep every value of a type that is made here, or refuse it by an error.
+_KEEP: Final = (
+    (r"smallint|integer|bigint|numeric\(20,0\)", r"smallint|integer|bigint|numeric(\([\d,]+\))?"),
+    (r"numeric.*", r"numeric(\([\d,]+\))?"),
+    ("real", "double precision"),
+    (r"timestamp.* without time zone", r"timestamp(\(\d\))? without time zone"),
+    (r"timestamp.* with time zone", r"timestamp(\(\d\))? with time zone"),
+    (r"interval.*", r"interval(\(\d\))?"),
+    ("json", "json|jsonb|text"),
+    ("text", r"text|citext|character varying(\(\d+\))?"),
+)
 #: What a server says of an account or a database that it does not let in.
 _REFUSED: Final = re.compile(
     r'(password authentication failed|no password supplied|no pg_hba.conf entry|(role|database) "[^"]*" does not exist|'
@@ -308,8 +319,10 @@ class PostgreSQLWork(SQLWork):
         return ""
 
     def columns(self, parts: Path) -> dict[str, str] | None:
+        """A column of a domain has the type below it, and one of an enumeration the type "enum"."""
         rows = self.execute(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            "SELECT attname, CASE t.typtype WHEN 'e' THEN 'enum' WHEN 'd' THEN format_type(t.typbasetype, t.typtypmod)"
+            " ELSE format_type(atttypid, atttypmod) END FROM pg_attribute JOIN pg_type t ON t.oid = atttypid"
             " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
             (self.named(parts).replace("%%", "%"),),
         ).fetchall()
@@ -324,17 +337,17 @@ class PostgreSQLWork(SQLWork):
         return found or (_BYTES if column.charset == "binary" and base not in ("uuid", "inet4", "inet6") else "text")
 
     def check_column(self, column: ColumnSchema, declared: str) -> str:
-        """PostgreSQL refuses what is too large or too long, but rounds fractions and fills text up without a word."""
+        """Accept a type if it keeps every value of the column, or refuses it by an error."""
+        if not column.column_type:  # a rule made the column
+            return ""
         own, digits = self.column_type(column), _arguments(declared)
-        scale, theirs = _scale(_arguments(own)), _scale(digits)
-        is_number, is_time = own.startswith("numeric"), own.startswith(("timestamp", "interval"))
-        if is_number and scale and not (declared == "numeric" or declared.startswith("numeric(") and theirs >= scale):
-            return f"is {declared}, which rounds {column.column_type}"
-        if is_time and digits and theirs < _scale(_arguments(column.column_type)):
-            return f"is {declared}, which rounds {column.column_type}"
-        if own == "double precision" and declared == "real" or declared.startswith("character("):
-            return f"is {declared}, which changes values of {column.column_type}"
-        return ""
+        keeps = declared == own or any(re.fullmatch(kept, declared) for kind, kept in _KEEP if re.fullmatch(kind, own))
+        if keeps and digits and own.startswith(("numeric", "timestamp", "interval")):
+            keeps = _scale(digits) >= _scale(_arguments(own if own.startswith("numeric") else column.column_type))
+        if keeps and digits and own == "text":  # it cuts blanks at the end without an error
+            keeps = column.labels is not None or 0 < _length(column) <= _scale(digits)
+        keeps = keeps or (column.base_type, declared) in (("enum", "enum"), ("uuid", "uuid"))
+        return "" if keeps else f"is {declared}, which may change values of {column.column_type}"
 
     def adapters(self) -> Mapping[type, Callable[[Any], Any]]:
         return _ADAPTERS
@@ -343,8 +356,13 @@ class PostgreSQLWork(SQLWork):
         return super().quoted(name).replace("%", "%%")
 
 
+def _length(column: ColumnSchema) -> int:
+    """Characters that the values of a CHAR or VARCHAR have at most; 0 if it is another type."""
+    return _scale(_arguments(column.column_type)) if column.base_type in ("char", "varchar") else 0
+
+
 def _arguments(declared: str) -> str:
-    found = re.search(r"\([\d, ]+\)", declared)
+    found = re.search(r"\([-\d, ]+\)", declared)
     return found[0] if found else ""
 
 

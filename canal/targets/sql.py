@@ -234,7 +234,7 @@ class SQLWork(SQLTables):
         for where, values in self._where(table, [self.adapted_key(table, key) for key in keys]):
             for row in self.execute(f"SELECT {columns} FROM {self.named(parts)} WHERE {where}", values).fetchall():
                 row = self.returned(table, row)
-                if (key := wanted.get(tuple([row[number] for number in at]))) is not None:
+                if (key := wanted.get(tuple(self._adapted([row[number] for number in at])))) is not None:
                     found[key] = row
         return found
 

@@ -59,7 +59,7 @@ _NUMBERS: Final[Mapping[int, Kind]] = {
     **dict.fromkeys((1045, 1049, 1130, 1251, 1275, 1524, 1698, 1820, 1862, 2059, 2061, 3118, 4151), Kind.ACCOUNT),
     **dict.fromkeys((1044, 1142, 1143, 1227, 1370, 1410), Kind.RIGHTS),
     **dict.fromkeys((1050, 1054, 1059, 1060, 1064, 1071, 1072, 1101, 1146, 1170, 1235), Kind.SCHEMA),
-    **dict.fromkeys((1292, 1364, 1366, 3140, 3819, 4025), Kind.ROW),
+    **dict.fromkeys((1292, 1364, 1366, 1416, 3140, 3819, 4025), Kind.ROW),
 }
 
 

@@ -23,7 +23,7 @@ from canal.targets.names import Naming, Path, ascii_lower
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
 from canal.targets.sql_tables import Refused, SQLOptions
-from canal.targets.values import TEXTS
+from canal.targets.values import BYTES, TEXTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from canal.changes.fold import ArrowState
 
 _INTEGERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit")
-_BLOBS: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _MOST: Final = (1 << 63) - 1
 
 
@@ -151,7 +150,7 @@ class SQLiteWork(SQLWork):
             return "INTEGER"
         if base in ("float", "double"):
             return "REAL"
-        return "BLOB" if base in _BLOBS or column.charset in (None, "binary") and base == "geometry" else "TEXT"
+        return "BLOB" if base in BYTES else "TEXT"
 
     def check_column(self, column: ColumnSchema, declared: str) -> str:
         own, theirs = _affinity(self.column_type(column)), _affinity(declared)
