@@ -30,6 +30,7 @@ Never carries a cell value or a password.
     │   ├── TargetSchemaError            its columns are not those of the changes
     │   ├── TargetConflictError          another writer got in between
     │   ├── UnfitChangeError             a change that cannot be applied exactly
+    │   ├── TargetLostError              a table that was written is gone, or is another one
     │   └── StreamMismatchError          what comes is not the stream that the table has followed
     └── CoordinationError
         └── NotActiveError               another process owns the destination
@@ -70,6 +71,7 @@ __all__ = [
     "CursorError",
     "HistoryError",
     "TargetError",
+    "TargetLostError",
     "TargetSchemaError",
     "TargetConflictError",
     "UnfitChangeError",
@@ -335,6 +337,13 @@ class UnfitChangeError(TargetError):
         super().__init__(message, **where)
         self.changes = changes
         self.reasons = reasons or (message,) * len(changes)
+
+
+class TargetLostError(TargetError):
+    """A table of the target, or a column of it, that was written before is gone, or another table has its name."""
+
+    def __init__(self, message: str, **where: Any) -> None:
+        super().__init__(message, is_lasting=True, **where)
 
 
 class StreamMismatchError(TargetError):

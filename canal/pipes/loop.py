@@ -46,6 +46,7 @@ from canal.pipes.rules import Rule, Rules
 from canal.pipes.units import POLL, POLL_LOADING, Unit, Units
 from canal.position import Position
 from canal.targets.protocol import ArrowWork, Load, Progress, StoppableWork, Target, Work
+from canal.targets.work import StateWork
 
 log = logging.getLogger("canal.pipe")
 
@@ -246,6 +247,7 @@ class Pipe:
 
         Raises:
             UnloggedChangeError, UnfitChangeError, HookError: a change cannot be written; what lies before it is.
+            TargetLostError: a table of the target is gone, or is another one.
             TargetError, ConnectionLostError: the target fails, and ``on_error`` has given up, or it is not to be mended so.
             StreamMismatchError: the target has followed another log.
             StateError: another pipe, a stream or ``consume`` reads this client.
@@ -397,6 +399,8 @@ class Pipe:
                     work = stack.enter_context(self.target.begin(self.stream))
                     if isinstance(work, StoppableWork):
                         work.stopping = self._stopping
+                    if isinstance(work, StateWork):  # the owner may have dropped a table that the source dropped
+                        work.accepts_lost = bool(self._reading["acknowledged"])
                     units.arrow_from = work.arrow_from if isinstance(work, ArrowWork) else None
                     writer = _Writer(self, units, work, stack, initial)
                     writer.begin()

@@ -22,7 +22,7 @@ from canal.schema import ColumnSchema
 from canal.targets.names import Naming, Path, ascii_lower
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
-from canal.targets.sql_tables import Refused, SQLOptions
+from canal.targets.sql_tables import MARK, Refused, SQLOptions
 from canal.targets.tables import need
 from canal.targets.values import BYTES, NO_TYPE, document_text, shortest
 from canal.targets.work import conflict
@@ -257,6 +257,18 @@ class DuckDBWork(SQLWork):
             parts,
         ).fetchall()
         return {row[2]: row[3] for row in rows if self.names.naming.folded(row[:2]) == wanted} or None
+
+    def create_table(self, parts: Path, columns: str, mark: str) -> None:
+        super().create_table(parts, columns, mark)
+        self.execute(f"COMMENT ON TABLE {self.named(parts)} IS '{mark}'")
+
+    def mark_of(self, parts: Path) -> str:
+        rows = self.execute(
+            "SELECT comment FROM duckdb_tables() WHERE database_name = current_database()"
+            " AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+            parts,
+        ).fetchall()
+        return next((str(found) for (found,) in rows if str(found).startswith(MARK)), "")
 
     def weak_key(self, table: Table, parts: Path) -> str:
         rows = self.execute(

@@ -27,7 +27,7 @@ from canal.targets.names import Naming, Path, same
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
 from canal.targets.sql_errors import Kind, error_of, kind_of_number
-from canal.targets.sql_tables import Refused, SQLOptions
+from canal.targets.sql_tables import MARK, Refused, SQLOptions
 from canal.targets.values import SHAPES, TEXTS, plain_text, shortest, widened
 from canal.targets.watch import ConnectionWatch
 
@@ -408,6 +408,14 @@ class MySQLWork(SQLWork):
         if column.charset in (None, "binary") or column.base_type in ("json", "uuid", "inet4", "inet6"):
             return kind
         return f"{kind} CHARACTER SET {column.charset}"
+
+    def create_table(self, parts: Path, columns: str, mark: str) -> None:
+        self.execute(f"CREATE TABLE {self.named(parts)} ({columns}) COMMENT '{mark}'")
+
+    def mark_of(self, parts: Path) -> str:
+        sql = "SELECT table_comment FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+        found = str(self.execute(sql, parts).fetchall())
+        return f"{MARK}{found.partition(MARK)[2][:16]}" if MARK in found else ""
 
     def key_type(self, column: ColumnSchema) -> str:
         """Text of a key compares by its bytes, and spaces at its end count where the server has such a collation."""

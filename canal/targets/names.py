@@ -109,8 +109,19 @@ class Naming:
                 )
 
 
+@attrs.frozen
+class Written:
+    """A table of the target as it was when it was written last."""
+
+    mark: str
+    """What tells the table from another one with its name; "" if nothing does."""
+
+    columns: frozenset[str]
+    """Folded names."""
+
+
 class Names:
-    """Which table of the source each table of the target belongs to.
+    """Which table of the source each table of the target belongs to, and how it was when it was written last.
 
     Args:
         naming: what the target tells apart.
@@ -120,7 +131,8 @@ class Names:
 
     def __init__(self, naming: Naming, text: str | None = None, forget: str = "") -> None:
         self.naming = naming
-        self._forget = forget
+        self.forget = forget
+        self._written: dict[Path, Written] = {}
         self._owners: dict[Path, tuple[str, ...]] = {}
         self._claimed: Recent[Table, Path] = Recent()
         self.is_changed = False
@@ -153,6 +165,17 @@ class Names:
         self._claimed[table] = path
         return path
 
+    def written(self, path: Path) -> Written | None:
+        """Return how a table was when it was written last; None if it never was."""
+        return self._written.get(self.naming.folded(path))
+
+    def keep(self, path: Path, mark: str, columns: Iterable[str]) -> None:
+        """Store how a table is that is about to be written."""
+        found = Written(mark, frozenset(map(self.naming.fold_columns, columns)))
+        if self.written(path) != found:
+            self._written[self.naming.folded(path)] = found
+            self.is_changed = True
+
     def _collision(self, table: Table, path: Path, found: tuple[str, ...]) -> ConfigError:
         shown = ".".join(path)
         if len(found) > 2 or table.merge is not None:
@@ -162,21 +185,25 @@ class Names:
                 " and not all of them",
                 remedy="Give all tables that are to be one the same canal.Rule(merge=…), and fill the target's table anew.",
             )
-        gone = f" If {'.'.join(found)} is no longer to be written: {self._forget}" if self._forget else ""
+        gone = f" If {'.'.join(found)} is no longer to be written: {self.forget}" if self.forget else ""
         return ConfigError(
             f"both {'.'.join(found)} and {table.source} would be the table {shown} of the target",
             remedy=f"{_RENAME} Or bring them together by canal.Rule(merge=…).{gone}",
         )
 
     def to_text(self) -> str:
-        """All names, to be stored with the progress."""
-        return json.dumps({"v": _FORMAT, "tables": [[path, owner] for path, owner in self._owners.items()]})
+        """Return all of it, to be stored with the progress."""
+        written = [[path, one.mark, sorted(one.columns)] for path, one in self._written.items()]
+        tables = [[path, owner] for path, owner in self._owners.items()]
+        return json.dumps({"v": _FORMAT, "tables": tables, "written": written})
 
     def _read(self, text: str) -> None:
         try:
             fields = json.loads(text)
             if fields["v"] == _FORMAT:
                 self._owners = {tuple(path): tuple(owner) for path, owner in fields["tables"]}
+                written = fields.get("written", ())
+                self._written = {tuple(path): Written(mark, frozenset(columns)) for path, mark, columns in written}
                 return
         except (ValueError, TypeError, KeyError):
             pass

@@ -23,7 +23,7 @@ from canal.targets.names import Naming, Path
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
 from canal.targets.sql_errors import Kind, error_of, kind_of_state
-from canal.targets.sql_tables import Refused, SQLOptions
+from canal.targets.sql_tables import MARK, Refused, SQLOptions
 from canal.targets.tables import need
 from canal.targets.values import BYTES, NO_TYPE, document_text
 from canal.targets.watch import ConnectionWatch
@@ -303,6 +303,15 @@ class PostgreSQLWork(SQLWork):
     def key_type(self, column: ColumnSchema) -> str:
         kind = self.column_type(column)
         return f'{kind} COLLATE "C"' if kind == "text" else kind
+
+    def create_table(self, parts: Path, columns: str, mark: str) -> None:
+        super().create_table(parts, columns, mark)
+        self.execute(f"COMMENT ON TABLE {self.named(parts)} IS '{mark}'")
+
+    def mark_of(self, parts: Path) -> str:
+        sql = "SELECT obj_description(to_regclass(%s), 'pg_class')"
+        found = str(self.execute(sql, (self.named(parts).replace("%%", "%"),)).fetchall()[0][0])
+        return found if found.startswith(MARK) else ""
 
     def weak_key(self, table: Table, parts: Path) -> str:
         rows = self.execute(

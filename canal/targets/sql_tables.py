@@ -5,18 +5,25 @@ Never puts a row.
 
 from __future__ import annotations
 
+import logging
+import secrets
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
 from canal.changes import Table, TableState
-from canal.errors import ConnectionLostError, TargetConflictError, TargetError, TargetSchemaError
+from canal.errors import ConnectionLostError, TargetConflictError, TargetError, TargetLostError, TargetSchemaError
 from canal.schema import ColumnSchema
 from canal.targets.names import Naming, Path
 from canal.targets.work import StateWork
+
+log = logging.getLogger("canal.pipe")
+
+#: What a table's mark begins with, where the database keeps it.
+MARK: Final = "canal:"
 
 
 @attrs.frozen
@@ -97,6 +104,14 @@ class SQLTables(StateWork):
         """The column of the key of a table that is there which does not tell all values apart, and why; "" where all do."""
         return ""
 
+    def mark_of(self, parts: Path) -> str:
+        """Return the mark that a table was made with; "" if it has none."""
+        return ""
+
+    def create_table(self, parts: Path, columns: str, mark: str) -> None:
+        """Make a table with a mark, which goes with it."""
+        self.execute(f"CREATE TABLE {self.named(parts)} ({columns})")
+
     def patient(self) -> AbstractContextManager[None]:
         """Around statements that may take long for good reason: they alter or empty a table."""
         return nullcontext()
@@ -114,13 +129,42 @@ class SQLTables(StateWork):
         if known is not None and (known[0] is table or (known[0].columns, known[0].keys) == (table.columns, table.keys)):
             return False
         there = self.columns(parts)
+        self._check_written(table, parts, there)
         if there is None and table.columns:
             self._create(table, parts)
             there = {column.name: "" for column in table.columns}
         elif there is not None:
             self._check(table, parts, there)
         self._known[parts] = table, there is not None
+        if there is not None and table.columns:
+            self.names.keep(parts, self.mark_of(parts), table.names.names)
         return True
+
+    def _check_written(self, table: Table, parts: Path, there: Mapping[str, str] | None) -> None:
+        """Check that a table is the one that was written before.
+
+        Raises:
+            TargetLostError: it is not.
+        """
+        written = self.names.written(parts)
+        if written is None:
+            return
+        lost, shown, fold = "", ".".join(parts), self.names.naming.fold_columns
+        if there is None:
+            lost = f"the table {shown}, which has rows of {table.source}, is gone"
+        elif (mark := self.mark_of(parts)) != written.mark:
+            lost = f"the table {shown} is another one than that with the rows of {table.source}: its mark is {mark or 'missing'}"
+        elif gone := written.columns.intersection(map(fold, table.names.names)).difference(map(fold, there)):
+            lost = f"the column {min(gone)} of {shown}, which has values of {table.source}, is gone"
+        if lost and self.accepts_lost:
+            log.warning("%s; the changes from here on go into what is there now", lost)
+        elif lost:
+            raise TargetLostError(
+                lost,
+                remedy=f"Restore it together with {self._options.progress_table}. Or load all tables anew: drop those of the"
+                f' stream, delete its rows from {self._options.progress_table}, and start with snapshot="initial". Or, if the'
+                f" target is right as it is now: {self.names.forget}",
+            )
 
     def _create(self, table: Table, parts: Path) -> None:
         if not self._options.create:
@@ -133,7 +177,7 @@ class SQLTables(StateWork):
         keys = f", PRIMARY KEY ({', '.join(map(self.quoted, table.keys))})" if table.keys else ""
         with self._about(table, parts, "made"):
             self.create_parent(parts)
-            self.execute(f"CREATE TABLE {self.named(parts)} ({', '.join(columns)}{keys})")
+            self.create_table(parts, f"{', '.join(columns)}{keys}", f"{MARK}{secrets.token_hex(8)}")
 
     @contextmanager
     def _about(self, table: Table, parts: Path, what: str) -> Iterator[None]:

@@ -6,6 +6,7 @@ Never rounds a value: numbers and times that SQLite has no exact type for are te
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -22,7 +23,7 @@ from canal.schema import ColumnSchema
 from canal.targets.names import Naming, Path, ascii_lower
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.sql import SQLWork
-from canal.targets.sql_tables import Refused, SQLOptions
+from canal.targets.sql_tables import MARK, Refused, SQLOptions
 from canal.targets.values import BYTES, TEXTS
 
 if TYPE_CHECKING:
@@ -141,6 +142,14 @@ class SQLiteWork(SQLWork):
     def columns(self, parts: Path) -> dict[str, str] | None:
         rows = self.execute(f"PRAGMA table_info({self.quoted(parts[-1])})").fetchall()
         return {row[1]: row[2] for row in rows} or None
+
+    def create_table(self, parts: Path, columns: str, mark: str) -> None:
+        super().create_table(parts, f"/* {mark} */ {columns}", mark)  # SQLite keeps the text
+
+    def mark_of(self, parts: Path) -> str:
+        sql = "SELECT sql FROM sqlite_master WHERE type = 'table' AND lower(name) = lower(?)"
+        found = re.search(rf"/\* ({MARK}\w+) \*/", str(self.execute(sql, parts[-1:]).fetchall()))
+        return found[1] if found else ""
 
     def column_type(self, column: ColumnSchema) -> str:
         base = column.base_type

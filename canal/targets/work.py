@@ -89,6 +89,9 @@ class StateWork(_Writer[TableState]):
     arrow_from: ClassVar[int | None] = None
     """The number of changes of a table from which on ``write`` is given ``TableState.arrow``; None: never."""
 
+    accepts_lost: bool = False
+    """Whether a table that is not the one that was written before is taken as it is now: its owner has acknowledged a change."""
+
     def __init__(self) -> None:
         super().__init__()
         self.names = Names(Naming(is_flat=True))
