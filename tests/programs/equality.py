@@ -205,7 +205,7 @@ class DuckDB(Place):
 
 class PostgreSQL(Place):
     lacks = ("zero dates", "nul")
-    lives = ("before", "after", "within", "lost", "paused before", "paused within")
+    lives = ("before", "after", "within", "lost", "paused before")
     imports = ("pyarrow", "psycopg")
 
     def spec(self) -> dict[str, Any]:
@@ -243,7 +243,7 @@ class PostgreSQL(Place):
 
 
 class MySQL(Place):
-    lives = ("before", "after", "within", "lost", "paused before", "paused within")
+    lives = ("before", "after", "within", "lost", "paused before")
     imports = ("pyarrow",)
 
     def spec(self) -> dict[str, Any]:
