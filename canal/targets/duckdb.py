@@ -301,13 +301,14 @@ class DuckDBWork(SQLWork):
         return f"is {declared}, which may change values of {column.column_type}"
 
     def returned(self, table: Table, row: Sequence[Any]) -> Values:
-        """A FLOAT is returned as the double that its 32 bits are."""
-        return tuple(
-            [
-                shortest(value) if type(value) is float and column.base_type == "float" else value
-                for value, column in zip(row, table.columns)
-            ]
-        )
+        """A FLOAT is returned as the double that its 32 bits are, and a DECIMAL of many digits as text."""
+        values = list(row)
+        for number, (value, column) in enumerate(zip(row, table.columns)):
+            if type(value) is float and column.base_type == "float":
+                values[number] = shortest(value)
+            elif type(value) is str and column.base_type == "decimal":
+                values[number] = Decimal(value)
+        return tuple(values)
 
     def adapters(self) -> Mapping[type, Callable[[Any], Any]]:
         return _ADAPTERS

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from canal.changes import Change, Changes, Table, TableState
+from canal.changes.keys import KeyRules
 from canal.changes.latest import Key, Values, latest, together
 from canal.errors import CanalError, ConfigError, TargetSchemaError, UnfitChangeError
 from canal.rows.values import ABSENT
@@ -230,11 +231,12 @@ class SQLWork(SQLTables):
         wanted = {tuple(self._adapted(key)): key for key in keys}
         columns = self._selected(table, there)
         at = [table.names.index(name) for name in table.keys]
+        written = KeyRules.of(table.columns, at).written
         found = {}
         for where, values in self._where(table, [self.adapted_key(table, key) for key in keys]):
             for row in self.execute(f"SELECT {columns} FROM {self.named(parts)} WHERE {where}", values).fetchall():
                 row = self.returned(table, row)
-                if (key := wanted.get(tuple(self._adapted([row[number] for number in at])))) is not None:
+                if (key := wanted.get(tuple(self._adapted(written(tuple([row[number] for number in at])))))) is not None:
                     found[key] = row
         return found
 

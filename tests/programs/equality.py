@@ -534,9 +534,29 @@ class _Struck:
             yield work
 
 
-def follow(options: Mapping[str, Any]) -> int:
-    """Follow the source to a position, and return how it ended."""
-    folder = Path(options["folder"])
+def live(options: Mapping[str, Any]) -> int:
+    """Follow the source to a position, write down what went wrong, and return how it ended."""
+    path = Path(options["folder"]) / "outcome.json"
+    try:
+        follow(options)
+    except canal.CanalError as error:
+        cause = error.__cause__
+        is_raw = cause is not None and type(cause).__module__ == "builtins" and "has stopped" in str(error)
+        text = str(error) + ("".join(traceback.format_exception(cause))[-2000:] if is_raw else "")
+        path.write_text(json.dumps({"error": type(error).__name__, "text": text, "remedy": getattr(error, "remedy", "")}))
+        return _ERROR
+    except BaseException:
+        path.write_text(json.dumps({"error": "crash", "text": traceback.format_exc()[-3000:], "remedy": ""}))
+        return _CRASH
+    return _DONE
+
+
+def follow(options: Mapping[str, Any]) -> None:
+    """Follow the source to a position.
+
+    Raises:
+        CanalError: the pipe has ended.
+    """
     end = canal.Position.from_text(options["end"])
     config = canal.InstanceConfig(
         destination="equal",
@@ -548,30 +568,18 @@ def follow(options: Mapping[str, Any]) -> int:
     target = _Struck(target_of(options["target"]), options["life"], options["at"], options["micros"])
     rules = [RULES[options["rule"]]()] if options["rule"] else []
     retry = canal.Retry(times=3, first=0.01, longest=0.1) if options["life"] == "lost" else "stop"
-    try:
-        with canal.Instance(config) as instance:
-            instance.subscribe(timeout=PATIENCE)
-            pipe = canal.pipe(instance, target, rules=rules, batch_size=options["batch_size"], linger=0.001, on_error=retry)
-            pipe.start()
-            deadline = time.monotonic() + PATIENCE
-            while instance.position().precedes(end):
-                if pipe.join(0.001):
-                    break
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"the pipe is at {instance.position()}, not at {end}: {pipe.status()}")
-            pipe.join(0)
-            os._exit(_DONE)  # without a goodbye, which takes longer than all else
-    except canal.CanalError as error:
-        cause = error.__cause__
-        is_raw = cause is not None and type(cause).__module__ == "builtins" and "has stopped" in str(error)
-        text = str(error) + ("".join(traceback.format_exception(cause))[-2000:] if is_raw else "")
-        document = {"error": type(error).__name__, "text": text, "remedy": getattr(error, "remedy", "")}
-        (folder / "outcome.json").write_text(json.dumps(document))
-        return _ERROR
-    except BaseException:
-        (folder / "outcome.json").write_text(json.dumps({"error": "crash", "text": traceback.format_exc()[-3000:], "remedy": ""}))
-        return _CRASH
-    return _DONE
+    with canal.Instance(config) as instance:
+        instance.subscribe(timeout=PATIENCE)
+        pipe = canal.pipe(instance, target, rules=rules, batch_size=options["batch_size"], linger=0.001, on_error=retry)
+        pipe.start()
+        deadline = time.monotonic() + PATIENCE
+        while instance.position().precedes(end):
+            if pipe.join(0.001):
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the pipe is at {instance.position()}, not at {end}: {pipe.status()}")
+        pipe.join(0)
+        os._exit(_DONE)  # without a goodbye, which takes longer than all else
 
 
 def _warm_up() -> None:
@@ -601,7 +609,7 @@ def serve() -> None:
                 os.setpgid(0, 0)
                 code = _CRASH
                 try:
-                    code = follow(order)
+                    code = live(order)
                 finally:
                     os._exit(code)
         elif order.get("kill"):

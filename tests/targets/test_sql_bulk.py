@@ -257,6 +257,41 @@ def test_values_of_each_type_are_the_same_both_ways(ways: Ways) -> None:
     assert all(len(first[name]) == len(last[name]) + 1 == len(TYPES[kind]) + 1 for name, kind in tables.items())
 
 
+def test_rows_that_partial_images_complete_are_read_as_they_were_put(base: Base, names: tuple[str, str], folder: Path) -> None:
+    """A row of ``v…`` is put whole, and one of ``p…`` is changed by an image that has its key and one column alone."""
+    fake, schema = FakeBinlog(), names[0]
+    kinds = {number: (kind, not kind.startswith(base.no_keys)) for number, kind in enumerate(TYPES)}
+
+    def table(name: str, kind: str, is_key: bool) -> Any:
+        key = f"k {kind.removesuffix(' NULL')}" if is_key else "k INT"
+        return fake.table(schema, name, f"{key}, v {kind}, n INT, PRIMARY KEY (k)")
+
+    def rows(kind: str, is_key: bool, n: int) -> list[dict[str, Any]]:
+        return [{"k": value if is_key else number, "v": value, "n": n} for number, value in enumerate(TYPES[kind])]
+
+    def follow() -> None:
+        fake.end()
+        with life(fake, folder, filter=r".*\..*") as instance:
+            canal.pipe(instance, base.target(schema), stream=schema, on_error="stop").run()
+        fake.log.ended = False
+
+    for number, (kind, is_key) in kinds.items():
+        table(f"v{number}", kind, is_key).insert(*rows(kind, is_key, 1))
+        table(f"p{number}", kind, is_key).insert(*rows(kind, is_key, 0))
+    follow()
+    fake.row_image = "MINIMAL"
+    for number, (kind, is_key) in kinds.items():
+        for row in rows(kind, is_key, 0):
+            table(f"p{number}", kind, is_key).update(row, {"n": 1})
+    follow()
+
+    found = base.read(schema, [f"{way}{number}" for way in "vp" for number in kinds])
+    assert {kind: found[f"p{number}"] for number, (kind, _) in kinds.items()} == {
+        kind: found[f"v{number}"] for number, (kind, _) in kinds.items()
+    }
+    fake.close()
+
+
 def test_keys_of_each_type_are_found_again_both_ways(ways: Ways) -> None:
     tables = {f"k{number}": kind for number, kind in enumerate(TYPES) if not kind.startswith(ways.base.no_keys)}
 
