@@ -1,4 +1,4 @@
-"""One destination: the parts composed, and get, ack and rollback for its clients."""
+"""One destination: its parts, and get, ack and rollback for its clients."""
 
 from canal.instance.instance import CLIENT_ID, Instance
 

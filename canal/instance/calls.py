@@ -1,7 +1,4 @@
-"""get, ack and rollback of an Instance's clients, by client id, and the one reader of each client.
-
-Never starts or stops a part. The loops over messages, such as ``Instance.stream``, are made of these calls.
-"""
+"""get, ack and rollback by client id, for the Instance and for loops over messages such as ``Instance.stream``."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from canal.instance.readers import Readers
 
 
 class Calls:
-    """The calls that hand out and confirm batches. With ``ha`` they wait for this process's turn, or refuse without it."""
+    """The calls that return and acknowledge batches. With ``ha`` a get of a standby waits, and an ack raises NotActiveError."""
 
     def __init__(self, context: ClientContext, clients: Clients) -> None:
         self.context = context
@@ -46,14 +43,14 @@ class Calls:
         return client
 
     def is_over(self, client_id: int) -> bool:
-        """Return whether nothing more comes for a client that reads from the shared store."""
+        """Return whether a client of the shared store receives no more entries."""
         client = self._clients.get(client_id)
         return self.context.is_exhausted and (client is None or client.kept is not None)
 
     # -- get ----------------------------------------------------------------------------------------------------------
 
     def get(self, batch_size: int, timeout: float | None, linger: float, client_id: int, taken: list[Taken]) -> Message:
-        """As ``Instance.get_without_ack``. The caller takes back what is ``taken`` if the message does not reach its user."""
+        """Return the next batch; see ``Instance.get_without_ack``. A caller that is interrupted undoes the gets in ``taken``."""
         _check_get(batch_size, timeout, linger)
         self.context.check_process()
         if self.turns is None:
@@ -61,20 +58,20 @@ class Calls:
         return self.turns.get(batch_size, timeout, linger, client_id, taken)
 
     def read(self, batch_size: int, timeout: float | None, linger: float, client_id: int) -> Message:
-        """As ``Instance.get_without_ack``, for a reader that is registered."""
+        """Return the next batch to a registered reader; see ``Instance.get_without_ack``."""
         taken: list[Taken] = []
         try:
             return self.get(batch_size, timeout, linger, client_id, taken)
-        except BaseException:  # out of a signal's handler, say
+        except BaseException:  # for example from a signal handler
             take_back(taken)
             raise
 
     def get_and_ack(self, batch_size: int, timeout: float | None, linger: float, client_id: int) -> Message:
-        """As ``Instance.get``: acknowledge the batch of the call before."""
+        """Acknowledge the batch of the previous call and return the next one; see ``Instance.get``."""
         self.readers.check(client_id)
         taken: list[Taken] = []
         try:
-            with contextlib.suppress(NotActiveError):  # then another process delivers that batch
+            with contextlib.suppress(NotActiveError):  # another process delivers that batch
                 last = self.client(client_id).unacked_by_get()
                 if last:
                     self.ack(last, client_id=client_id)
@@ -82,7 +79,7 @@ class Calls:
             if message:
                 client, batch = taken[-1]
                 client.auto = batch.id
-            return message  # no signal's handler runs between these two: what is acked by itself was returned
+            return message  # no signal handler runs between these two lines, so only returned batches are acknowledged
         except BaseException:
             take_back(taken)
             raise
@@ -90,7 +87,7 @@ class Calls:
     # -- ack and rollback ---------------------------------------------------------------------------------------------
 
     def ack(self, batch_id: int | Message, *, client_id: int) -> None:
-        """As ``Instance.ack``."""
+        """See ``Instance.ack``."""
         batch_id = batch_id.id if isinstance(batch_id, Message) else batch_id
         _check_batch_id(batch_id)
         if batch_id == -1 and self.is_running:
@@ -100,7 +97,7 @@ class Calls:
         self.client(client_id).ack(batch_id)
 
     def rollback(self, batch_id: int | Message | None = None, *, client_id: int) -> None:
-        """As ``Instance.rollback``."""
+        """See ``Instance.rollback``."""
         if isinstance(batch_id, Message):
             if not batch_id:
                 return
@@ -112,10 +109,10 @@ class Calls:
     # -- readers ------------------------------------------------------------------------------------------------------
 
     def begin_reading(self, client_id: int, reader: object, what: str) -> None:
-        """Register the one reader of a client, and roll back what was handed out before."""
+        """Register the only reader of a client and roll back outstanding batches."""
         self.readers.begin(client_id, reader, what)
         try:
-            with contextlib.suppress(NotActiveError):  # nothing is outstanding then
+            with contextlib.suppress(NotActiveError):  # a standby has no outstanding batches
                 self.rollback(client_id=client_id)
         except BaseException:
             self.readers.end(client_id, reader)
@@ -134,6 +131,5 @@ def _check_get(batch_size: Any, timeout: Any, linger: Any) -> None:
 def _check_batch_id(batch_id: Any) -> None:
     if isinstance(batch_id, bool) or not hasattr(batch_id, "__index__"):
         raise ConfigError(
-            f"a batch is named by its id, which is a number, or by its message, not by {batch_id!r}",
-            remedy="Give the message that a get returned, or its id.",
+            f"batch_id must be an int or a Message, not {batch_id!r}", remedy="Pass the message that a get returned, or its id."
         )

@@ -1,4 +1,4 @@
-"""The config of a client's own Instance, over a connection of its own, while it is behind what the store keeps."""
+"""The config of a private Instance, over which one client catches up with the shared store."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from canal.position import Position
 def line_config(
     config: InstanceConfig, source: Any, client_id: int, start: str | Position, is_cursor: bool, name: str
 ) -> InstanceConfig:
-    """Return the config of an Instance for one client alone.
+    """Return the config of an Instance for one client.
 
     Args:
-        start: where it begins; ``is_cursor`` says that it is the client's cursor, which wins over everything.
-        name: of the client, for alarms.
+        start: where the Instance begins. If ``is_cursor``, it is the client's cursor.
+        name: the client's name in alarms.
     """
     meta = MemoryMeta()
     if is_cursor:
@@ -47,12 +47,12 @@ def line_config(
 
 
 def _named(alarm: Alarm, name: str) -> Alarm:
-    """An alarm that says whose line it is about."""
+    """Prefix alarms with the name of the client."""
 
-    def tell(destination: str, message: str) -> None:
-        text = f"the line of {name}, which is behind: {message}"
+    def named(destination: str, message: str) -> None:
+        text = f"while {name} catches up: {message}"
         if isinstance(message, AlarmMessage):
             text = AlarmMessage(text, message.kind, message.times, message.is_over)
         alarm(destination, text)
 
-    return tell
+    return named

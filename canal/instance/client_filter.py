@@ -19,33 +19,33 @@ from canal.store import Slice
 
 
 class ReadPosition(NamedTuple):
-    """A client's position between two entries of the store. Rolling back is taking an older one."""
+    """A client's position between two entries of the store. A rollback restores an earlier one."""
 
     start: int
     """Sequence of the next entry."""
     position: Position
-    """Behind what is done: the cursor, once it is acked."""
+    """After the last entry that is done. It becomes the cursor when it is acknowledged."""
     done: int = 0
-    """Transactions of the parser that are done."""
+    """Number of the parser's transactions that are done."""
     skip: Position | None = None
-    """Entries up to here were acked in an earlier life."""
+    """Entries up to here were acknowledged before a restart."""
     open: Transaction | None = None
-    """The transaction that was handed out in part: its END passes the client's filter."""
+    """The transaction that was returned in part: its END passes the client's filter."""
     begin: Entry | None = None
-    """BEGIN of the last transaction, if nothing of it has passed the client's filter yet."""
+    """BEGIN of the last transaction, if no entry of the transaction has passed the client's filter yet."""
     feed: Feed | None = None
-    """What ``start`` counts the entries of; None: whoever reads on has to open one at ``position``."""
+    """The feed whose entries ``start`` counts. None: the next get opens a feed at ``position``."""
 
 
 class Run(NamedTuple):
-    """Consecutive entries, and the transaction before them that was handed out in part."""
+    """Consecutive entries, and the transaction before them that was returned in part."""
 
     entries: list[Entry]
     open: Transaction | None
 
 
 class ClientFilter:
-    """A filter after that of the parser: a client's, or an output's."""
+    """A table filter of a client or a router's output, applied after the parser's filter."""
 
     def __init__(self, text: str, black: str = "") -> None:
         self.text = text
@@ -53,7 +53,7 @@ class ClientFilter:
         self._accepted = Recent[tuple[str, str], bool]()
 
     def select(self, slice: Slice, reading: ReadPosition) -> tuple[list[Entry], ReadPosition]:
-        """Return the entries of the slice to hand out, and the reading position after it."""
+        """Return the entries of the slice that the client receives, and the reading position after the slice."""
         entries, skip = slice.entries, reading.skip
         runs = [Run(entries, reading.open)]
         if skip is not None:
@@ -80,9 +80,9 @@ class ClientFilter:
         return entries, ReadPosition(slice.end, position, done, skip, is_open, begin, reading.feed)
 
     def _filter(self, run: Run, begin: Entry | None, passed: list[Entry]) -> tuple[Entry | None, Transaction | None]:
-        """Add the entries that pass, with BEGIN and END of just those transactions of which a change passes.
+        """Append the changes that pass, with the BEGIN and END of their transactions.
 
-        Return the last BEGIN if such a change may still come, and the transaction that was handed out in part.
+        Return the last BEGIN if a change of its transaction may still pass, and the transaction that was returned in part.
         """
         is_open = run.open
         for entry in run.entries:
@@ -102,14 +102,14 @@ class ClientFilter:
             elif not entry.part:
                 begin = entry
             elif begin is None or not begin.transaction.is_same(entry.transaction):
-                passed.append(entry)  # its first rows were handed out before a restart
+                passed.append(entry)  # the first rows of this transaction were returned before a restart
                 begin, is_open = None, entry.transaction
         return begin, is_open
 
     def accepts(self, entry: Entry) -> bool:
-        """Whether rows or a statement pass."""
+        """Return whether an entry with rows or a statement passes."""
         tables = self._tables
-        if tables is None or entry.statement is not None and entry.statement.doubtful:  # which may be about any table
+        if tables is None or entry.statement is not None and entry.statement.doubtful:  # it may concern any table
             return True
         for name in entry.header.tables or ((entry.header.schema, ""),):
             decision = self._accepted.get(name)
@@ -121,14 +121,14 @@ class ClientFilter:
 
 
 def unskipped(entries: list[Entry], cursor: Position) -> list[Entry]:
-    """Leave out what a client acked before a restart, when the parser had to begin earlier for another client."""
+    """Drop the entries that a client acknowledged before a restart, if the parser resumed earlier for another client."""
     return [entry for run in _without_done(entries, cursor, ReadPosition(0, cursor))[0] for entry in run.entries]
 
 
 def _without_done(entries: list[Entry], cursor: Position, reading: ReadPosition) -> tuple[list[Run], Position | None]:
-    """Return the entries after the cursor, and what of the cursor is still ahead of them.
+    """Return the entries after the cursor, and the part of the cursor that the entries have not reached, or None.
 
-    Each entry that is left out ends a run: the members of a group may be merged in another order than before the restart.
+    Each dropped entry ends a run, because a group may merge its members in another order than before the restart.
     """
     left = dict(cursor.members) if cursor.members else {"": cursor}
     runs = [Run([], reading.open)]
@@ -161,8 +161,10 @@ def _without_done(entries: list[Entry], cursor: Position, reading: ReadPosition)
 
 
 def _is_foreign(entry: Entry, cursor: Position) -> bool:
-    """Whether it is of a server, or a domain, of which the cursor's GTIDs have nothing: in the log of another server such a
-    transaction may stand before others that are done."""
+    """Return whether the cursor has no GTID of the entry's server or domain.
+
+    In the log of another server such a transaction may precede transactions that are done.
+    """
     transaction, executed = entry.transaction, cursor.gtid_set
     source = transaction.gtid_source
     if source is None or transaction.gtid_base is None or transaction.source == cursor.source:
@@ -173,10 +175,10 @@ def _is_foreign(entry: Entry, cursor: Position) -> bool:
 
 
 def is_done(entry: Entry, cursor: Position) -> bool:
-    """Whether an entry lies before a cursor. What cannot be told does not, and comes again.
+    """Return whether an entry lies before a cursor. If that is unknown, return False, so that the entry is delivered again.
 
-    In one journal the offset of the entry's own event counts: a cursor of canal's own, which names a BEGIN, does not say
-    that anything of its transaction is done.
+    Within one journal the offset of the entry's event decides: a cursor written by canal names a BEGIN and does not prove that
+    any row of its transaction is done.
     """
     if cursor.members:
         own = cursor.member(entry.member)
@@ -196,21 +198,24 @@ def is_done(entry: Entry, cursor: Position) -> bool:
     if cursor.gtid and transaction.gtid_source is not None and transaction.gtid_base is not None:
         return _is_in(transaction, cursor.gtid_set)
     position = entry.own_position
-    is_before, is_behind = position.precedes(cursor), cursor.precedes(position)
-    if is_before is False and is_behind is False:  # the same position, by GTIDs: a BEGIN stands before its rows
+    is_before, is_after = position.precedes(cursor), cursor.precedes(position)
+    if is_before is False and is_after is False:  # the same position by GTIDs: a BEGIN precedes its rows
         return entry.is_end or entry.row_count > 0
     return is_before is True
 
 
 def is_all_done(entry: Entry, cursor: Position) -> bool:
-    """As ``is_done`` of its whole transaction. For an entry that stands alone: whether it is of the transaction of which some
-    rows are done can only be told in another journal where all before it is known."""
+    """Return whether the entry's whole transaction lies before the cursor.
+
+    For a single entry. ``is_done`` may need the entries before it to know whether the entry belongs to a transaction whose first
+    rows are done.
+    """
     own = cursor.member(entry.member) if cursor.members else cursor
     return own is not None and is_done(entry, attrs.evolve(own, row=0))
 
 
 def _is_in(transaction: Transaction, executed: GtidSet) -> bool:
-    """Whether a set of GTIDs has that of a transaction."""
+    """Return whether a GTID set contains the GTID of a transaction."""
     source, number = transaction.gtid_source, transaction.gtid_number
     if isinstance(source, tuple):
         return isinstance(executed, MariadbGtidSet) and executed.contains(source[0], source[1], number)
@@ -218,6 +223,6 @@ def _is_in(transaction: Transaction, executed: GtidSet) -> bool:
 
 
 def _is_row_done(entry: Entry, rows: int) -> bool:
-    """Whether an entry lies within the first rows of its transaction; a BEGIN stands before them."""
+    """Return whether an entry lies within the first rows of its transaction. A BEGIN precedes them."""
     row = entry.first_row + entry.skip_rows + entry.row_count
     return row < rows or (row == rows and entry.row_count > 0)

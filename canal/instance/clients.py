@@ -1,7 +1,4 @@
-"""The clients of an Instance: who is subscribed, from where each reads, and what the store keeps for them.
-
-Never starts or stops a part, and hands nothing out: that is each client's :class:`canal.instance.delivery.Delivery`.
-"""
+"""The subscribed clients of an Instance. Each client is a :class:`canal.instance.delivery.Delivery`."""
 
 from __future__ import annotations
 
@@ -24,41 +21,41 @@ log = logging.getLogger("canal")
 
 
 class Clients:
-    """Those that are subscribed in this run of the parts.
+    """The clients of one run of the parts.
 
-    The store is open for each of them that reads from it, and for nobody else. When the last one lets go of it, all is kept
-    from there on for the next one. The ids of a client's batches go on when it comes again.
+    The store keeps entries only for clients that read from it. After the last client leaves the store, the store keeps all
+    entries from that client's position for the next client. Batch ids continue when a client subscribes again.
 
     Args:
-        context: what they share.
-        meta: has their subscriptions and cursors.
+        context: shared by the clients.
+        meta: stores subscriptions and cursors.
     """
 
     def __init__(self, context: ClientContext, meta: MetaManager) -> None:
-        #: Held while one comes or goes.
+        #: Held while a client is added or removed.
         self.lock = threading.Lock()
         self._context = context
         self._meta = meta
         self._by_id: dict[int, Delivery] = {}
-        self._batch_ids: dict[int, tuple[int, int]] = {}  # of those that were here: the next batch's, and the first of this turn
-        self._tail: ReadPosition | None = None  # where the store begins when no client is left to say
+        self._batch_ids: dict[int, tuple[int, int]] = {}  # of former clients: the next batch id, and the first one of this turn
+        self._tail: ReadPosition | None = None  # where the store begins if it has no client
 
     def get(self, client_id: int) -> Delivery | None:
         return self._by_id.get(client_id)
 
     def all(self) -> list[Delivery]:
-        """Those of now; others may come and go meanwhile."""
+        """Return a snapshot of the clients."""
         return list(self._by_id.values())
 
-    # -- coming and going ---------------------------------------------------------------------------------------------
+    # -- adding and removing ------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """A run begins."""
+        """Forget the clients of the previous run."""
         self._by_id = {}
         self._tail = None
 
     def restore(self) -> Position | None:
-        """Those with stored cursors go on from there; gives the earliest of them, at which the parser resumes."""
+        """Add the clients with stored cursors. Return the earliest cursor, at which the parser resumes, or None."""
         cursors = {}
         for client_id in self._meta.subscriptions():
             cursor = self._meta.cursor(client_id)
@@ -79,14 +76,14 @@ class Clients:
         return resume
 
     def subscribe(self, client_id: int, filter: str | None, durable: bool, wait_started: Callable[[], Position]) -> bool:
-        """Subscribe a client, or change its filter; True where it is new. See ``Instance.subscribe``."""
+        """Subscribe a client, or change its filter; see ``Instance.subscribe``. Return whether the client is new."""
         while True:
             with self.lock:
                 is_new = client_id not in self._by_id
             started = wait_started() if is_new else None
             with self.lock:
-                self._context.check_running()  # a stop may have come meanwhile
-                if started is not None or client_id in self._by_id:  # else somebody has unsubscribed it meanwhile
+                self._context.check_running()  # the instance may have been stopped meanwhile
+                if started is not None or client_id in self._by_id:  # else another thread has unsubscribed it
                     return self._subscribe(client_id, filter, durable, started)
 
     def _subscribe(self, client_id: int, filter: str | None, durable: bool, started: Position | None) -> bool:
@@ -98,7 +95,7 @@ class Clients:
                 if client.filter:
                     log.info("[%s] client %d keeps its filter %s", destination, client_id, client.filter)
                 return False
-            # It may be stored without a cursor.
+            # The subscription may be stored without a cursor.
             filter = self._meta.subscriptions().get(client_id, "") if is_durable else ""
         if is_durable:
             self._meta.subscribe(client_id, filter)
@@ -111,7 +108,7 @@ class Clients:
         return True
 
     def _begin(self, client_id: int, filter: str, durable: bool, started: Position) -> ReadPosition:
-        """Let a new client begin with the oldest entry that is kept."""
+        """Add a new client at the oldest entry that the store keeps."""
         while True:
             kept = [client for client in self._by_id.values() if client.kept is not None]
             slowest = min(kept, key=_kept, default=None)
@@ -125,10 +122,14 @@ class Clients:
             except NotSubscribedError:
                 if slowest is None:
                     raise
-            slowest.evicted()  # just now
+            slowest.evicted()  # the store evicted it meanwhile
 
     def _add(self, client_id: int, filter: str, start: ReadPosition, durable: bool = True, like: int | None = None) -> None:
-        """Let a client begin with what the store keeps, or keeps for client ``like``, where that is not before ``start``."""
+        """Add a client that reads from the store, but not from before ``start``.
+
+        Args:
+            like: begin with the entries that the store keeps for this client.
+        """
         context = self._context
         try:
             first = max(context.store.open(client_id, like), start.start)
@@ -139,8 +140,7 @@ class Clients:
                 context.store.close(client_id)
 
     def resume(self, client_id: int, cursor: Position) -> None:
-        """Let a client that is not durable go on at a cursor that it keeps itself: with what the store keeps where that begins
-        with something that is done, else over a line of its own."""
+        """Add a client that stores its cursor itself. It reads from the store if the store reaches back to the cursor."""
         context = self._context
         with self.lock:
             context.check_running()
@@ -152,69 +152,69 @@ class Clients:
             self._by_id[client_id] = Delivery(context, client_id, "", start, False, *self._batch_ids.get(client_id, (1, 1)))
 
     def unsubscribe(self, client_id: int) -> bool:
-        """Forget a client, durably; False where it is not subscribed."""
+        """Delete a client durably. Return False if it is not subscribed."""
         with self.lock:
             client = self._by_id.get(client_id)
             if client is None:
                 return False
-            with client.lock:  # no ack is half done
+            with client.lock:  # no ack is in progress
                 if client.durable:
                     self._meta.unsubscribe(client_id)
                 self._note_tail(client)
                 self._context.store.close(client_id)
                 client.is_gone = True
                 self._batch_ids[client_id] = client.state.next_id, client.state.first_id
-                del self._by_id[client_id]  # the last step: what an exception cuts short can be called again
+                del self._by_id[client_id]  # last, so that an interrupted call can be repeated
         client.end_feeds()
         return True
 
     def seek(self, client: Delivery, feed: Feed, position: Position) -> None:
-        """A client goes on at a position, over a line of its own."""
+        """Move a client to a position that it reads over a private feed."""
         with self.lock:
             self._note_tail(client)
             client.seek(feed, position)
 
     def end(self, keep: Callable[[Delivery], None]) -> None:
-        """The run of the parts ends, of which ``keep`` is called with each client. Who calls holds the lock."""
+        """End all clients and call ``keep`` with each. The caller holds the lock."""
         for client in self._by_id.values():
-            with client.lock:  # an ack under way is done, and none is carried over into a later turn
+            with client.lock:  # wait for an ack in progress; a later ack must not reach the next turn
                 client.is_over = True
                 keep(client)
                 self._batch_ids[client.id] = client.state.next_id, client.state.next_id
             if client.durable and client.cursor.xa:
                 log.warning(
-                    "[%s] XA transactions are prepared before the cursor of client %d: canal would not deliver their rows, "
-                    "for it does so at XA PREPARE",
+                    "[%s] XA transactions are prepared before the cursor of client %d. Canal would not deliver their rows after "
+                    "this cursor, because it delivers them at XA PREPARE",
                     self._context.destination,
                     client.id,
                 )
 
     def _note_tail(self, client: Delivery) -> None:
-        """A client lets go of the store: if it was the last one, all is kept from there on for the next one."""
+        """Remember the position of the last client that leaves the store."""
         if client.kept is not None and all(other.kept is None for other in self._by_id.values() if other is not client):
             self._tail = client.kept
 
-    # -- all of them --------------------------------------------------------------------------------------------------
+    # -- all clients --------------------------------------------------------------------------------------------------
 
     def oldest_cursor(self) -> Position | None:
-        """The position before which no client will resume; None where none has subscribed yet."""
+        """Return the position before which no client will resume, or None if there is no client or the cursors differ in log."""
         with self.lock:
-            cursors = [client.cursor for client in self._by_id.values()]  # an ack may move them meanwhile
+            cursors = [client.cursor for client in self._by_id.values()]
             if not cursors:
                 return self._tail.position if self._tail is not None else None
             try:
                 return earliest(cursors)
-            except CursorError:  # clients on either side of a change of the source
+            except CursorError:  # the cursors belong to two logs, before and after a switch of the source
                 return None
 
     def _first(self) -> list[Delivery]:
-        """Return the clients at the earliest cursor of those that read from the shared store."""
+        """Return the clients of the shared store with the earliest cursor."""
         clients = [client for client in self.all() if client.kept is not None]
         first = earliest([client.cursor for client in clients])
         return [client for client in clients if client.cursor == first]
 
     def _leave(self, first: list[Delivery]) -> Position | None:
-        """Let these clients read over lines of their own. Return where the others resume, or None if there are no others."""
+        """Move these clients to private feeds. Return where the others resume, or None if there are no others."""
         with self.lock:
             others = [client.cursor for client in self.all() if client.kept is not None and client not in first]
             if not others:
@@ -226,12 +226,12 @@ class Clients:
             return position
 
     def marks(self) -> list[Position]:
-        """The cursors of clients that are ahead of the stream."""
+        """Return the cursors of clients that are ahead of the stream."""
         marks = (client.state.reading.skip for client in self.all())
         return [mark for mark in marks if mark is not None]
 
     def add_members(self, start: Position) -> None:
-        """Members have joined the group whose start no cursor has yet: now all have it, durably.
+        """Add the start of new members of a group to all cursors, durably.
 
         Raises:
             CursorError: a cursor could not be written.
@@ -241,15 +241,15 @@ class Clients:
                 client.add_members(start)
 
     def translate(self, found: dict[Position, Position | None]) -> None:
-        """Cursors in the log of the source that was left are others in the log of the new one."""
+        """Replace cursors after a switch to another source's log."""
         for client in self.all():
             client.translate(found)
 
     def lost(self, on_lost: str | None, error: PositionLostError) -> Position | None:
-        """The first cursor is lost: its clients read on by themselves. Return where the others resume, or None.
+        """Handle the loss of the earliest cursor: move its clients to private feeds. Return where the others resume, or None.
 
         Args:
-            on_lost: what decides for a client alone; None: no client can have a line of its own.
+            on_lost: decides what a client with a private feed does. None: clients cannot have private feeds.
         """
         first = self._first()
         names = " and ".join(self._context.name_of(client.id) for client in first)
@@ -260,42 +260,42 @@ class Clients:
         if position is not None:
             self._context.alarms.announce(
                 AlarmKind.POSITION,
-                f"the position of {names} is lost ({error.message}): it reads on over a connection of its own, where "
-                f"on_lost={on_lost!r} decides for it alone; the others go on from {position}",
+                f"the position of {names} is lost ({error.message}): {names} continues over a separate connection, where "
+                f"on_lost={on_lost!r} applies to it alone; the other clients continue at {position}",
             )
         return position
 
     def held_back(self, held: HeldBack) -> None:
-        """Raise or end the alarm about clients that hold the store back."""
+        """Raise or end the alarm about clients that fill the store."""
         alarms = self._context.alarms
         if not held.clients:
             alarms.over(AlarmKind.SLOW, "the store has room again")
             return
         text = self._holding_back(held)
         if held.is_evicted:
-            alarms.announce(AlarmKind.SLOW, f"{text}: it reads on over a connection of its own from now on")
+            alarms.announce(AlarmKind.SLOW, f"{text}: it continues over a separate connection")
         else:
-            text += ": nobody gets anything new until it acks or is unsubscribed"
+            text += ": no client receives new entries until it acknowledges or is unsubscribed"
             alarms.tell(AlarmKind.SLOW, text, str(held.clients))
 
     def _holding_back(self, held: HeldBack) -> str:
-        """Return how much the store keeps for which clients; evict those that it has evicted."""
+        """Describe what the store keeps for which clients. Move evicted clients to private feeds."""
         whose = []
         for client in self.all():
             if client.id in held.clients:
                 handed = max(client.state.reading.start - (held.tail - held.entries), 0)
                 rest = held.entries - handed
                 name = self._context.name_of(client.id)
-                whose.append(f"{name} ({handed} of them handed out and not acked, {rest} not fetched)")
+                whose.append(f"{name} ({handed} of them returned and not acknowledged, {rest} not fetched)")
                 if held.is_evicted:
                     client.evicted()
         return f"the store keeps {held.entries} entries, {held.bytes} bytes, for {' and '.join(whose)}" + (
-            f"; the reader has waited {held.seconds:.0f} s for room" if held.seconds else ""
+            f"; the parser has waited {held.seconds:.0f} s for room" if held.seconds else ""
         )
 
 
 def _kept(client: Delivery) -> tuple[int, bool]:
-    """What the store keeps for a client: the less, the more."""
+    """Return the sort key of a client: the smaller, the more the store keeps for it."""
     kept = client.kept
     assert kept is not None
     return kept.start, kept.skip is not None

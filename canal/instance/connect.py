@@ -1,7 +1,4 @@
-"""``canal.connect``: one client that is ready to read, from one line.
-
-Never keeps anything itself: what it gives is an :class:`~canal.Instance` like any other.
-"""
+"""``canal.connect``: a started Instance with one subscribed client, in one call."""
 
 from __future__ import annotations
 
@@ -33,40 +30,41 @@ def connect(
     password: str | None = None,
     **options: Any,
 ) -> Instance:
-    """A started :class:`canal.Instance` with one subscribed client; ``with`` stops it at its end.
+    """Return a started :class:`canal.Instance` with one subscribed client. Leaving its ``with`` block stops it.
 
         with canal.connect("mysql://canal:secret@127.0.0.1/shop", tables="orders", meta="/var/lib/app/canal") as instance:
             for change in instance.changes():
                 print(change.table, change.op, change.before, change.after)
 
-    It looks at the server once, so that a wrong address, password or table raises here. After that the instance reconnects
-    by itself.
+    The call connects to the server once, so that a wrong address, password or table name raises here. Later the instance
+    reconnects automatically.
 
     Args:
-        source: ``mysql://user:password@host:port/database?option=value``, where the options are those of
-            :class:`canal.MySQLSource`; or a source. Only changes of the URL's database are delivered, where it names one.
-        tables: names of the tables to deliver: "orders" where the URL names a database, or "shop.orders". A ``*`` stands for
-            any characters. Empty: all.
-        filter: the tables in the syntax of ``InstanceConfig.filter``, instead of ``tables`` and of the URL's database. It may
-            match none yet: tables that are made later.
+        source: ``mysql://user:password@host:port/database?option=value`` with the options of :class:`canal.MySQLSource`, or a
+            source. If the URL names a database, only changes of this database are delivered.
+        tables: names of the tables to deliver: "shop.orders", or "orders" if the URL names a database. A ``*`` matches any
+            characters. Empty: all tables.
+        filter: tables in the syntax of ``InstanceConfig.filter``, instead of ``tables`` and the URL's database. The tables need
+            not exist yet.
         start: where to begin if no cursor is stored: "latest", "earliest" or a position.
-        meta: where the cursor is kept: a directory, or a meta manager. None keeps it in memory: each start begins at ``start``.
-        destination: name of the instance, under which the cursor is kept: by default that of the URL's database, or "canal".
-        password: of the user, so that it need not stand in the URL.
+        meta: directory or meta manager that stores the cursor. None: keep the cursor in memory, so that each start begins at
+            ``start``.
+        destination: name of the instance, under which the cursor is stored. Default: the URL's database, or "canal".
+        password: the user's password, so that the URL need not contain it.
         options: other options of :class:`canal.InstanceConfig`.
 
     Raises:
-        ConfigError: an option is wrong, or one of the ``tables`` is none that the user may see; the nearest names are given.
-        AuthenticationError: the login is refused.
+        ConfigError: an option is wrong, or the user cannot see one of the ``tables``. The message lists similar names.
+        AuthenticationError: the server refused the login.
         ConnectionLostError: the server cannot be reached.
-        CanalError: what else stops the reader, such as a position that the server has no log for.
+        CanalError: another error that stops the reader, for example a purged start position.
     """
     schema = database(source) if isinstance(source, str) else ""
     if isinstance(tables, (bytes, Mapping)) or not isinstance(tables, Iterable):
         raise ConfigError(f"tables must be a name or several, not {tables!r}")
     names = [tables] if isinstance(tables, str) and tables else list(tables)
     if names and filter is not None:
-        raise ConfigError("canal.connect takes tables or filter, not both", remedy="Write all of it into filter.")
+        raise ConfigError("canal.connect accepts either tables or filter", remedy="Put all tables into filter.")
     found = _source(source, password)
     wanted = [_whole(name, schema) for name in names] or ([f"{schema}.*"] if schema else [])
     if meta is not None:
@@ -94,29 +92,28 @@ def _source(source: str | Source, password: str | None) -> Source:
         given: dict[str, Any] = {} if password is None else {"password": password}
         return MySQLSource(**parse_url(source), **given)
     if password is not None:
-        raise ConfigError("password is for a URL: a source has its own", remedy="Give it to the source.")
+        raise ConfigError("password applies to a URL only", remedy="Pass the password to the source.")
     return source
 
 
 def _whole(name: str, schema: str) -> str:
-    """A name with its database."""
+    """Return a table name with its database."""
     if not isinstance(name, str):
-        raise ConfigError(f"tables are named by str, not by {type(name).__name__}")
+        raise ConfigError(f"each name in tables must be a str, not {type(name).__name__}")
     if "." not in name and not schema:
         raise ConfigError(
-            f"tables names {name!r} without a database, and the URL names none",
-            remedy=f"Write {f'shop.{name}'!r}, or mysql://…/shop.",
+            f"neither the table name {name!r} nor the URL has a database", remedy=f"Write {f'shop.{name}'!r}, or mysql://…/shop."
         )
     return name if "." in name else f"{schema}.{name}"
 
 
 def _pattern(name: str) -> str:
-    """A name as a filter has it."""
+    """Return a table name as a pattern of ``InstanceConfig.filter``."""
     return re.escape(name).replace(r"\*", ".*").replace(",", r"\,")
 
 
 def _look(source: Source, standby: Source | None, wanted: Sequence[str]) -> None:
-    """Raise what is wrong with the address, the login or the names; the standby is asked where the source does not answer."""
+    """Check address, login and table names against the source, or against the standby if the source does not answer."""
     try:
         connection = source.connect()
     except ConnectionLostError:
@@ -129,10 +126,10 @@ def _look(source: Source, standby: Source | None, wanted: Sequence[str]) -> None
     if names is None:
         return
     filters = [("tables", name, TableFilter(_pattern(name))) for name in wanted]
-    none_seen = f"tables '{wanted[0]}' matches no table: our user may see none at all"
+    none_seen = f"tables '{wanted[0]}' matches no table: the user cannot see any table"
     for text in unmatched(filters, names) if names else [none_seen]:
         message, _, hint = text.partition(". ")
         raise ConfigError(
             f"{teller(source).address}: {message}",
-            remedy=f"{hint} Name a table that is made later, or that the user may not read, in filter.".strip(),
+            remedy=f"{hint} Use filter for a table that is created later or that the user may not read.".strip(),
         )

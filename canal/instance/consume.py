@@ -1,6 +1,6 @@
-"""Changes handed to several threads, in order for each key: what ``Instance.consume`` does with ``workers``.
+"""``Instance.consume`` with ``workers``: threads that handle changes concurrently, in order for each key.
 
-Never acks a batch before all of it and all before it is done, and never hands out two changes of one key at once.
+A batch is acknowledged after it and all batches before it are done. Two changes of one key never run at the same time.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from canal.model import TableMap
 
 log = logging.getLogger("canal")
 
-#: Seconds of one wait for a message: while changes are under way, so that batches are acked soon, and else.
+#: Seconds of one wait for a message: short while changes are in flight, so that their batches are acknowledged soon.
 _BUSY, _IDLE = 0.05, 1.0
 
 Key = Callable[[Change], Hashable | None]
 
 
 class PrimaryKeys:
-    """Finds the keys that order the changes of tables: primary keys, as the source compares them."""
+    """Returns the keys that order changes: primary keys, as the source compares them."""
 
     def __init__(self) -> None:
         self._rules: Recent[tuple[str, str], tuple[TableMap, KeyRules]] = Recent()
 
     def order(self, change: Change) -> tuple[Sequence[Hashable], Hashable | None]:
-        """Return the keys that the change has to itself, and the one that it shares with changes of other keys.
+        """Return the exclusive keys of the change, and the key that it shares with changes of other rows.
 
-        The first are its primary key and the one before an update of the key. Both are the table if the table has no primary key,
-        if the source may call the key equal to any other one, and once if columns of the key have changed.
+        The exclusive keys are the primary key and, after an update of the key, the former one. The table itself is the exclusive
+        key in three cases: the table has no primary key, the source may consider the key equal to any other key, or the key's
+        columns have just changed.
         """
         name, table = change.table.origin, change.entry.table
         if table is None or change.key is None:
@@ -66,7 +67,7 @@ class PrimaryKeys:
 
 @attrs.define(eq=False)
 class UnfinishedBatch:
-    """A batch that was handed out: its id, and how many of its changes are not done."""
+    """An outstanding batch: its id, the number of its changes, and how many of them are not done."""
 
     id: int
     count: int
@@ -75,36 +76,36 @@ class UnfinishedBatch:
 
 @attrs.define(eq=False)
 class Task:
-    """A change to be handled once those before it with one of its keys are done."""
+    """A change that waits for all earlier changes with one of its keys."""
 
     change: Change
     batch: UnfinishedBatch
     keys: Sequence[Hashable]
     shared: Hashable | None = None
-    """A key that tasks in a row may share: each waits only for those that have the key to themselves."""
+    """A key that consecutive tasks may share: a task waits only for tasks to which the key is exclusive."""
     waits: int = 0
-    """For how many of its keys there is one before it."""
+    """The number of its keys for which an earlier task is not done."""
     failures: int = 0
 
 
 @attrs.define(eq=False)
 class Turn:
-    """Tasks of one key that may run at the same time: one that has the key to itself, or several that share it."""
+    """Tasks of one key that may run at the same time: one exclusive task, or several tasks that share the key."""
 
     is_shared: bool
     left: int = 0
     waiting: list[Task] = attrs.field(factory=list)
-    """The tasks, until it is their turn."""
+    """The tasks, until the turn is the first of its key."""
 
 
 class KeyOrder:
-    """Decides which tasks may run: those in the first turn of each of their keys. Not thread-safe."""
+    """Decides which tasks may run: a task must be in the first turn of each of its keys. Not thread-safe."""
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, deque[Turn]] = {}
 
     def add(self, task: Task) -> bool:
-        """Add the next task; return True if it may run now."""
+        """Add the next task. Return whether it may run now."""
         for key in task.keys:
             self._join(key, task, is_shared=False)
         if task.shared is not None:
@@ -121,7 +122,7 @@ class KeyOrder:
             task.waits += 1
 
     def done(self, task: Task) -> list[Task]:
-        """Remove a task that could run; return those that may run now."""
+        """Remove a finished task. Return the tasks that may run now."""
         ready: list[Task] = []
         for key in task.keys if task.shared is None else (*task.keys, task.shared):
             line = self._lines[key]
@@ -141,11 +142,11 @@ class KeyOrder:
 
 
 class Handling:
-    """How one change is handled, and what becomes of one that fails.
+    """Calls the handler for one change and decides about retries.
 
     Args:
-        handler: called with each change, by any of the threads.
-        retries, backoff, on_unfit: as of ``Instance.consume``, for one change.
+        handler: called with each change, in any of the threads.
+        retries, backoff, on_unfit: as in ``Instance.consume``, for one change.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class Handling:
         self.on_unfit = on_unfit
 
     def __call__(self, task: Task) -> float | None:
-        """Handle it once. None: it is done; else seconds after which it is tried again. Raises what ends everything."""
+        """Handle the task once. Return None if it is done, or the seconds until its retry. Raise if the consumer must stop."""
         try:
             self.handler(task.change)
         except CanalError:
@@ -175,7 +176,7 @@ class Handling:
         return None
 
     def failed(self, task: Task, error: Exception) -> float | None:
-        """Seconds after which it is tried again; None: it is for ``on_unfit``. Raises the error where there is none."""
+        """Return the seconds until the retry, or None after the last one. Raise the error if there is no ``on_unfit``."""
         task.failures += 1
         if task.failures <= self._retries:
             log.warning(
@@ -188,25 +189,25 @@ class Handling:
 
 
 class Crew:
-    """Threads that handle tasks, in the order of their keys.
+    """Threads that handle tasks in the order of their keys.
 
     Args:
-        name: what the threads are called, with a number behind.
-        handle: handles one task, see ``Handling``.
+        name: prefix of the threads' names.
+        handle: handles one task; see ``Handling``.
     """
 
     def __init__(self, name: str, workers: int, handle: Callable[[Task], float | None]) -> None:
         self._handle = handle
         self._order = KeyOrder()
         self._ready: deque[Task] = deque()
-        self._later: list[tuple[float, int, Task]] = []  # to be tried again: when, a number, and which
+        self._later: list[tuple[float, int, Task]] = []  # a heap of retries: time, sequence number, task
         self._count = 0
         self._stopping = False
         self.left = 0  # tasks that are not done
         self.error: BaseException | None = None
         self._lock = threading.Lock()
-        self._work = threading.Condition(self._lock)  # there may be something to do
-        self._done = threading.Condition(self._lock)  # something was done
+        self._work = threading.Condition(self._lock)  # a task may be ready
+        self._done = threading.Condition(self._lock)  # a batch or all tasks are done, or a task failed
         self._threads = [threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(workers)]
 
     def start(self) -> None:
@@ -214,7 +215,7 @@ class Crew:
             thread.start()
 
     def add(self, task: Task) -> None:
-        """Take a task, which runs when it is the first of each of its keys."""
+        """Add a task. It runs when it is the first of each of its keys."""
         with self._lock:
             self.left += 1
             if self._order.add(task):
@@ -222,13 +223,13 @@ class Crew:
                 self._work.notify()
 
     def wait(self, seconds: float) -> None:
-        """Wait until a task is done or has failed for good, or all are done."""
+        """Wait up to ``seconds`` for the end of a batch or of all tasks, or for an error."""
         with self._lock:
             if self.left and self.error is None:
                 self._done.wait(seconds)
 
     def stop(self) -> None:
-        """Begin no task any more, and wait for the end of those that run."""
+        """Start no further task and wait for the running ones."""
         with self._lock:
             self._stopping = True
             self._work.notify_all()
@@ -240,7 +241,7 @@ class Crew:
         while (task := self._next()) is not None:
             try:
                 wait = self._handle(task)
-            except BaseException as error:  # a SystemExit too: raised where consume was called
+            except BaseException as error:  # also SystemExit, which the caller of consume raises again
                 self.fail(error)
                 return
             self._ended(task, wait)
@@ -258,7 +259,7 @@ class Crew:
 
     def _ended(self, task: Task, wait: float | None) -> None:
         with self._lock:
-            if wait is not None:  # the first of its keys still
+            if wait is not None:  # the task remains the first of its keys
                 self._count += 1
                 heapq.heappush(self._later, (time.monotonic() + wait, self._count, task))
                 self._work.notify()
@@ -272,7 +273,7 @@ class Crew:
                 self._done.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Begin no task any more: this is what everything ends with."""
+        """Start no further task and let the consumer raise this error."""
         with self._lock:
             self.error = self.error or error
             self._stopping = True
@@ -281,14 +282,14 @@ class Crew:
 
 
 class ParallelConsumer:
-    """Reads one client's batches, hands their changes to a crew, and acks batches in their order as they are done.
+    """Reads one client's batches, passes their changes to a crew and acknowledges finished batches in order.
 
     Args:
-        new_crew: makes a crew for a turn.
+        new_crew: creates a crew for each turn.
         idle: seconds of one wait for a message at most.
-        in_flight: changes that are handed out and not acked, at most, but for those of one batch.
-        key: what changes are ordered by.
-        statements: hand out statements too, each alone: all before it is done, and nothing behind it begun.
+        in_flight: unacknowledged changes at most, plus one batch.
+        key: the function that orders changes, or "primary key".
+        statements: also pass statements. No other change runs at the same time.
     """
 
     def __init__(
@@ -305,11 +306,11 @@ class ParallelConsumer:
         idle: float = _IDLE,
     ) -> None:
         if type(workers) is not int or workers < 1:
-            raise ConfigError(f"workers must be a whole number of at least 1, not {workers!r}")
+            raise ConfigError(f"workers must be an int of at least 1, not {workers!r}")
         if in_flight < 1:
             raise ConfigError(f"in_flight must be at least 1, not {in_flight!r}")
         if key != "primary key" and not callable(key):
-            raise ConfigError(f'key is "primary key" or a function of a canal.Change, not {key!r}')
+            raise ConfigError(f'key must be "primary key" or a function of a canal.Change, not {key!r}')
         self._calls = calls
         self._key = key
         self._primary_keys = PrimaryKeys()
@@ -325,7 +326,7 @@ class ParallelConsumer:
         self._crew = new_crew()
 
     def run(self) -> None:
-        """Until the source has ended. Raises what ends it: what was not acked comes again."""
+        """Consume until the source ends or an error occurs. Unacknowledged batches are delivered again."""
         readers = self._calls.readers
         readers.begin(self._client_id, self, "consume(workers=)")
         try:
@@ -336,20 +337,20 @@ class ParallelConsumer:
     def _run(self) -> None:
         while True:
             self._crew = self._new_crew()
-            with contextlib.suppress(NotActiveError):  # nothing is outstanding then
+            with contextlib.suppress(NotActiveError):  # a standby has no outstanding batches
                 self._calls.rollback(client_id=self._client_id)
             try:
                 self._crew.start()
                 self._read()
                 return
-            except NotActiveError:  # another process delivers what was not acked; a get waits for the next turn
+            except NotActiveError:  # another process delivers the unacknowledged batches; the next get waits for our turn
                 if not self._calls.is_running or self._is_cancelled:
                     raise
             finally:
                 self._end()
 
     def cancel(self) -> None:
-        """Let ``run`` end soon, with a StateError, from any thread."""
+        """Let ``run`` raise StateError soon. Thread-safe."""
         self._is_cancelled = True
         self._crew.fail(StateError("it was cancelled"))
 
@@ -366,7 +367,7 @@ class ParallelConsumer:
             self._ack_done()
             self._check()
             if sum(batch.count for batch in self._batches) >= self._in_flight:
-                calls.client(client_id)  # raises where it was stopped
+                calls.client(client_id)  # raises if the instance was stopped
                 crew.wait(_IDLE)
                 continue
             is_over = calls.is_over(client_id)
@@ -387,10 +388,10 @@ class ParallelConsumer:
             if change.op.is_row:
                 self._crew.add(Task(change, batch, *self._keys(change)))
                 continue
-            self._wait_all()  # it may have given a table other keys, or another name
+            self._wait_all()  # the statement may change the keys or the name of a table
             if not self._statements:
                 refuse_unlogged(change.entry)
-                batch.left -= 1  # no task runs now
+                batch.left -= 1  # no lock needed: no task runs now
                 continue
             self._crew.add(Task(change, batch, ()))
             self._wait_all()
@@ -404,7 +405,7 @@ class ParallelConsumer:
     def _wait_all(self) -> None:
         while self._crew.left:
             self._check()
-            self._calls.client(self._client_id)  # raises where it was stopped
+            self._calls.client(self._client_id)  # raises if the instance was stopped
             self._crew.wait(_IDLE)
 
     def _ack_done(self) -> None:
@@ -413,7 +414,7 @@ class ParallelConsumer:
             self._batches.popleft()
 
     def _end(self) -> None:
-        """Let what runs come to its end; ack what is done without a gap, and have the rest handed out again."""
+        """Wait for running tasks, acknowledge finished batches up to the first gap and roll back the rest."""
         self._crew.stop()
         try:
             with contextlib.suppress(BatchError, NotSubscribedError, NotActiveError, StateError):
@@ -424,7 +425,7 @@ class ParallelConsumer:
 
 
 def _by_name(key: Hashable | None) -> Hashable | None:
-    """Return the key with names instead of tables: a table is another object for each version of its columns."""
+    """Replace tables in a key by their names, because each version of a table's columns is a separate object."""
     if isinstance(key, tuple):
         return tuple(map(_by_name, key))
     return key.origin if isinstance(key, Table) else key

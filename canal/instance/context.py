@@ -1,7 +1,4 @@
-"""What the clients of one Instance share: its parts, whether they run, and whose turn it is.
-
-Never starts or stops a part.
-"""
+"""The state that the clients of one Instance share: its parts, whether they run, and whether this process is active."""
 
 from __future__ import annotations
 
@@ -17,21 +14,21 @@ from canal.instance.feed import Feed
 from canal.instance.parts import Parts
 from canal.position import Position
 
-#: Opens a feed of a client's own at a position. The feed is in the list before it begins, so that it can be ended.
+#: Opens a private feed for a client at a position. The feed is in the list before it starts, so that the caller can stop it.
 OpenFeed = Callable[[int, Position, list[Feed]], Feed]
 
 
 class ClientContext:
-    """The surroundings of each :class:`canal.instance.delivery.Delivery`.
+    """Shared by the :class:`canal.instance.delivery.Delivery` objects of one Instance.
 
     Args:
-        life: whether the Instance is started.
-        open_feed: called for a client that is behind the store.
+        life: knows whether the Instance is started.
+        open_feed: called for a client that the store has evicted.
 
     Attributes:
-        ha: the election; None: the Instance runs in this process only.
-        parts_run: with ``ha`` only in the active process.
-        name_of: the name of a client in alarms.
+        ha: the election, or None if the Instance runs in this process only.
+        parts_run: whether the parts run. With ``ha``, they run only in the active process.
+        name_of: returns the name of a client in alarms.
     """
 
     def __init__(self, destination: str, parts: Parts, alarms: AlarmDesk, life: Life, open_feed: OpenFeed) -> None:
@@ -49,7 +46,7 @@ class ClientContext:
 
     @property
     def source(self) -> Any:
-        """The source that the shared parser reads at present."""
+        """The source that the shared parser currently reads."""
         return self._parts.teller.source
 
     @property
@@ -59,7 +56,7 @@ class ClientContext:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether nothing more comes into the store."""
+        """Whether the store receives no more entries."""
         return self.parser.is_finished and (self.ha is None or self.parts_run)
 
     @property
@@ -68,7 +65,7 @@ class ClientContext:
         return time.monotonic() - self._started_at if self.parts_run else None
 
     def note_start(self) -> None:
-        """The parts run now."""
+        """Record that the parts run."""
         self._started_at = time.monotonic()
         self.parts_run = True
 
@@ -77,7 +74,7 @@ class ClientContext:
         self._life.check_process()
 
     def check_running(self) -> None:
-        """Raise StateError if the parts do not run, or NotActiveError if another process has the turn."""
+        """Raise StateError if the parts do not run, or NotActiveError if this process is a standby."""
         self.check_process()
         if self.parts_run:
             return
@@ -85,7 +82,7 @@ class ClientContext:
             raise NotActiveError(
                 f"this process is {self.ha.role.value}",
                 destination=self.destination,
-                remedy="Another process delivers; get waits until it is this one's turn.",
+                remedy="The active process delivers. Call get, which waits until this process is active.",
             )
         raise StateError("the instance is not running", destination=self.destination, remedy="Call start() first.")
 
@@ -94,7 +91,7 @@ class ClientContext:
         self.alarms.announce(AlarmKind.SLOW, f"{self.name_of(client_id)} has caught up with the store")
 
     def write_cursor(self, client_id: int, position: Position) -> None:
-        """Write a client's cursor durably. If another process has the turn, end this process's turn."""
+        """Write a client's cursor durably. If another process is active, end this process's turn."""
         fence = None if self.ha is None else self.ha.fence
         try:
             self._parts.meta.update_cursor(client_id, position)
@@ -104,5 +101,5 @@ class ClientContext:
             raise
 
     def flush(self) -> None:
-        """Return when the cursors that were written are durable."""
+        """Wait until all written cursors are durable."""
         self._parts.meta.flush()

@@ -1,6 +1,6 @@
-"""Messages that threads decode ahead of the loop over them, in the order of the log.
+"""``Instance.decoded``: threads that decode messages ahead of the loop, in log order.
 
-Never has more in hand than one message for each thread and the one that the loop is at.
+At most one message per thread and the current one are outstanding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from canal.instance.delivery import Taken, take_back
 
 _Made = TypeVar("_Made")
 
-#: What errors call one.
+#: The reader's name in errors.
 _NAME = "decoded()"
 
 
@@ -29,15 +29,15 @@ class _Ahead(NamedTuple, Generic[_Made]):
     made: Future[_Made]
 
     def is_over(self) -> bool:
-        """Whether it was acked or rolled back, or it is another process's turn."""
+        """Return whether the message was acknowledged or rolled back, or its turn has ended."""
         client, batch = self.taken
         return client.is_over or client.state.number(batch.id) is None
 
 
 class Decoded(Iterator[tuple[Message, _Made]]):
-    """Messages of one client, each with what a function makes of it; leaving it rolls back what is in hand."""
+    """Messages of one client, each with its decoded form. Closing it rolls back the outstanding messages."""
 
-    _ahead: deque[_Ahead[_Made]] = deque()  # where __init__ fails
+    _ahead: deque[_Ahead[_Made]] = deque()  # for __del__ if __init__ fails
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Decoded(Iterator[tuple[Message, _Made]]):
     ) -> None:
         check_callable(decode, "decode")
         if type(threads) is not int or threads < 1:
-            raise ConfigError(f"decode_threads is a number of threads, not {threads!r}", remedy="Give it 1 or more.")
+            raise ConfigError(f"decode_threads must be an int of at least 1, not {threads!r}")
         self._calls = calls
         self._decode = decode
         self._most = threads + 1
         self._batch_size, self._linger, self._client_id, self._poll = batch_size, linger, client_id, poll
         self._threads = ThreadPoolExecutor(threads, f"canal-{calls.destination}-decode")
-        self._ahead = deque()  # the first may be in hand
+        self._ahead = deque()  # the first may be the current message
         self._in_hand: Message | None = None
         calls.begin_reading(client_id, self, _NAME)
 
@@ -69,7 +69,7 @@ class Decoded(Iterator[tuple[Message, _Made]]):
         try:
             while (found := self._step()) is None:
                 pass
-            return found  # no signal's handler runs between these two
+            return found  # no signal handler runs between these two lines
         except BaseException:
             self._end()
             raise
@@ -78,13 +78,13 @@ class Decoded(Iterator[tuple[Message, _Made]]):
         self._calls.readers.end(self._client_id, self)
 
     def _step(self) -> tuple[Message, _Made] | None:
-        """Ack what is in hand, have more decoded, and give the next; None: none has come so far.
+        """Acknowledge the current message, submit more messages and return the next one, or None if none has arrived.
 
         Raises:
-            StopIteration: the source has ended, or this was closed.
+            StopIteration: the source has ended, or the iterator was closed.
         """
         if self._in_hand is not None:
-            with contextlib.suppress(NotActiveError):  # then another process delivers that message
+            with contextlib.suppress(NotActiveError):  # another process delivers that message
                 self._calls.ack(self._in_hand, client_id=self._client_id)
             self._in_hand = None
         if not self._most:
@@ -98,7 +98,7 @@ class Decoded(Iterator[tuple[Message, _Made]]):
         first = self._ahead[0]
         try:
             found = first.made.result()
-        except StopIteration as error:  # which would end the loop
+        except StopIteration as error:  # it would end the loop
             raise RuntimeError("decode raised StopIteration") from error
         if first.is_over():
             return None
@@ -106,7 +106,7 @@ class Decoded(Iterator[tuple[Message, _Made]]):
         return first.message, found
 
     def _take(self) -> bool:
-        """Have one more message decoded, if there is one. Waits for it only where none is ahead."""
+        """Submit one more message. Wait for a message only if none is being decoded. Return False if there is none."""
         calls = self._calls
         poll, linger = (0.0, 0.0) if self._ahead else (self._poll, self._linger)
         taken: list[Taken] = []
@@ -118,7 +118,7 @@ class Decoded(Iterator[tuple[Message, _Made]]):
                 return True
         except CanalError:
             take_back(taken)
-            if self._ahead:  # that comes first; the next look raises it again
+            if self._ahead:  # deliver these first; the next call raises the error again
                 return False
             raise
         except BaseException:
@@ -130,14 +130,14 @@ class Decoded(Iterator[tuple[Message, _Made]]):
         return False
 
     def close(self) -> None:
-        """Roll back what is in hand and ahead; the next get hands it out again. Waits for the threads, and is the end."""
+        """Roll back all outstanding messages, so that the next get returns them again. Wait for the threads."""
         self._most = 0
         for one in self._ahead:
             one.made.cancel()
         self._threads.shutdown()
         first = next((one for one in self._ahead if not one.is_over()), None)
         if first is not None and self._calls.is_running:
-            with contextlib.suppress(BatchError, NotSubscribedError, NotActiveError, StateError):  # as by Stream.close
+            with contextlib.suppress(BatchError, NotSubscribedError, NotActiveError, StateError):  # as in Stream.close
                 self._calls.rollback(first.message.id, client_id=self._client_id)
         self._ahead.clear()
         self._in_hand = None

@@ -1,7 +1,4 @@
-"""What one client of an Instance is handed and acks: its batches, its filter and where it stands.
-
-Never starts, stops or connects anything, and knows no other client.
-"""
+"""The batches, filter and cursor of one client. A ``Delivery`` knows no other client and never starts or stops a part."""
 
 from __future__ import annotations
 
@@ -32,9 +29,11 @@ from canal.position import Position
 from canal.status import ClientStatus, Lag, Latency, ParserStatus, StoreStatus
 from canal.store import CatchUpStore, Slice
 
-#: Seconds between two acks of entries that a client's filter dropped, and for which a get may look for one that passes.
-_SETTLE, _SCAN = 0.1, 1.0
-#: Seconds of one look into the store at most: a stream that was left is not announced to who waits.
+#: Seconds between two acknowledgements of entries that a client's filter dropped.
+_SETTLE = 0.1
+#: Seconds that a get may search beyond its timeout for an entry that passes the client's filter.
+_SCAN = 1.0
+#: Seconds of one wait in the store at most: no event wakes the wait when a stream is garbage collected.
 _WAIT = 1.0
 
 #: Batches whose latency is kept.
@@ -42,24 +41,24 @@ _LATENCIES = 1000
 
 
 class UnackedBatch(NamedTuple):
-    """Entries that were handed out and not acked."""
+    """Entries that were returned by a get and not acknowledged."""
 
     id: int
     rows: int | None
     after: ReadPosition
     thread: int
-    """That got it."""
+    """Ident of the thread that called get."""
 
 
 class DeliveryState(NamedTuple):
-    """All that get, ack and rollback change: by one assignment, so that whatever is raised where, all or nothing of it is."""
+    """The state that get, ack and rollback replace in one assignment, so that an exception never leaves half a change."""
 
     acked: ReadPosition
     reading: ReadPosition
-    """From where the next entries are taken: between it and the last batch is only what was dropped."""
+    """Where the next get reads. Between the last batch and here are only entries that the filter dropped."""
     next_id: int
     first_id: int
-    """Of this turn: earlier batches were handed out before another process was active."""
+    """The first batch of this turn: batches with lower ids were returned before another process was active."""
     batches: tuple[UnackedBatch, ...] = ()
     last_acked: int = 0
     rows_got: int | None = 0
@@ -67,28 +66,28 @@ class DeliveryState(NamedTuple):
     rollbacks: int = 0
 
     def back(self, number: int) -> DeliveryState:
-        """All batches from the one of this number on come again."""
+        """Return the state in which this batch and all later ones are delivered again."""
         before = self.batches[number - 1].after if number else self.acked
         if before.feed is not self.reading.feed:
             before = before._replace(feed=None)
         return self._replace(reading=before, batches=self.batches[:number])
 
     def number(self, batch_id: int) -> int | None:
-        """Which of the outstanding batches has this id."""
+        """Return the index of an outstanding batch, or None."""
         return next((number for number, batch in enumerate(self.batches) if batch.id == batch_id), None)
 
 
 class Delivery:
-    """One subscription. Calls may come from any thread, and nobody waits for another's ``get``.
+    """One subscription. Thread-safe; no call waits for another thread's ``get``.
 
     Attributes:
-        durable: its subscription and cursor are kept by the meta manager.
-        auto: the batch that ``Instance.get`` has returned, and acks at its next call.
-        left: batches that were in hand when their streams were collected, to be rolled back by the next call: a finalizer
-            runs in any thread, whatever lock that thread holds, and must take none.
+        durable: whether the meta manager stores the subscription and the cursor.
+        auto: the batch that ``Instance.get`` returned last and acknowledges at its next call.
+        left: outstanding batches of garbage-collected streams, which the next call rolls back. A finalizer must not take a lock,
+            because it may run in a thread that holds the lock already.
         is_over: the parts were stopped.
-        is_gone: unsubscribed; another one may have its number.
-        lock: held while the state is changed and its cursor written.
+        is_gone: the client was unsubscribed. A new client may have the same id.
+        lock: held while the state changes and the cursor is written.
     """
 
     def __init__(
@@ -103,34 +102,34 @@ class Delivery:
         self.is_gone = False
         self.lock = threading.Lock()
         self.state = DeliveryState(start, start, next_id, first_id)
-        self._released = start  # what the store was given of ``acked``
-        self._joined = start  # where it began in the shared store
-        self.feeds: list[Feed] = []  # lines of its own that have not ended
-        self._look_at = 0.0  # when to look next whether it has caught up
-        self._settled = 0.0  # when entries that its filter dropped were last acked
+        self._released = start  # the last position that was acknowledged to the store
+        self._joined = start  # where the client began to read the shared store
+        self.feeds: list[Feed] = []  # private feeds that have not ended
+        self._look_at = 0.0  # when to check next whether the client has caught up
+        self._settled = 0.0  # when dropped entries were last acknowledged
         self._filter = ClientFilter(filter)
-        self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # by this machine's clock
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES)  # seconds by this machine's clock
 
     @property
     def cursor(self) -> Position:
-        """Everything before it is acked."""
+        """The cursor: all entries before it are acknowledged."""
         return self.state.acked.position
 
     @property
     def filter(self) -> str:
-        """What it narrows the instance's filter to; "" is everything."""
+        """The client's filter. It applies after the instance's filter; "" passes all tables."""
         return self._filter.text
 
     def set_filter(self, filter: str) -> None:
-        """What is handed out from now on is narrowed by another filter."""
+        """Replace the filter for all further batches."""
         self._filter = ClientFilter(filter)
 
     # -- get ----------------------------------------------------------------------------------------------------------
 
     def get(self, batch_size: int, timeout: float | None, linger: float, taken: list[Taken]) -> Message:
-        """The next batch, as ``Instance.get_without_ack`` gives it.
+        """Return the next batch; see ``Instance.get_without_ack``.
 
-        What is handed out is noted in ``taken`` first, for who calls to take it back when it does not get through.
+        The batch is appended to ``taken`` before it becomes outstanding, so that an interrupted caller can take it back.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -142,12 +141,12 @@ class Delivery:
                 feed, state = self._own_feed(feed), self.state
                 if feed is None or state.reading.feed is not feed:
                     continue
-            finished = feed.parser.is_finished  # before the look into the store: what it put in goes first
+            finished = feed.parser.is_finished  # read before the store, whose entries come first
             wait = _WAIT if state.reading is state.acked or state.batches else _SETTLE
             if deadline is not None:
                 wait = max(min(deadline - time.monotonic(), wait), 0.0)
             try:
-                self._check_not_over()  # the store may be that of a later run by now
+                self._check_not_over()  # the store may belong to a later run by now
                 slice = feed.store.get(self.id, state.reading.start, batch_size, wait, linger)
             except CanalError as error:
                 self._lost(error, state.reading)
@@ -156,35 +155,35 @@ class Delivery:
                 message = self._record(slice, state.reading, taken)
                 if message is not None:
                     return message
-            elif self.state.reading is not state.reading:  # another thread was quicker, or has rolled back
+            elif self.state.reading is not state.reading:  # another thread took these entries, or rolled back
                 continue
             self._settle(not slice.entries)
-            # Passing over what is not for this client may take longer than waiting was to, but not for ever.
+            # Skipping entries that the filter drops may exceed the timeout, but only by _SCAN.
             over = deadline is not None and time.monotonic() >= deadline + (_SCAN if slice.entries else 0.0)
-            if finished and feed.stop is None:  # to have found nothing means then that there is nothing
+            if finished and feed.stop is None:  # an empty slice is final then
                 over = not slice.entries
             if finished and not slice.entries:
                 if feed.parser.error is not None:
                     raise fresh(feed.parser.error)
                 end = parser_teller(feed.parser).delivered_position
-                if feed.stop is not None and not self._join(end):  # the end of a log that has grown since
+                if feed.stop is not None and not self._join(end):  # the log has grown since the private feed ended
                     self._detach(state.reading)
             if over:
                 return Message(-1, [])
 
     def _lost(self, error: CanalError, reading: ReadPosition) -> None:
-        """The store keeps nothing for it any more: it reads on over a line of its own, if it may read at all."""
+        """Handle a closed store: switch to a private feed if the store evicted the client, else raise."""
         if self.is_over:
             raise StateError("the instance was stopped", destination=self.context.destination) from error
         if self.is_gone:
             raise not_subscribed(self.id, self.context.destination) from error
         if isinstance(error, NotSubscribedError):
             self._detach(reading)
-        elif self.state.reading.feed is reading.feed:  # else another thread has closed a line that is left
+        elif self.state.reading.feed is reading.feed:  # else another thread closed a feed that the client has left
             raise error
 
     def _record(self, slice: Slice, reading: ReadPosition, taken: list[Taken]) -> Message | None:
-        """Make a batch of a slice; None when nothing of it is for this client, or it was not to be read from there."""
+        """Turn a slice into a batch. Return None if the filter drops all of it, or the reading position has changed."""
         with self.lock:
             self._check_not_over()
             state = self._current()
@@ -212,7 +211,7 @@ class Delivery:
             return message
 
     def take_back(self, batch: UnackedBatch) -> None:
-        """A batch that did not reach its caller comes again. Where there is one behind it, it stays: acks of that one fail."""
+        """Undo a get whose batch did not reach its caller, unless a later batch is outstanding."""
         with self.lock:
             state = self.state
             if state.batches and state.batches[-1] is batch and not self.is_over:
@@ -220,7 +219,7 @@ class Delivery:
                 self._wake()
 
     def _settle(self, idle: bool) -> None:
-        """What the client's filter dropped since the last batch needs no ack by the user."""
+        """Acknowledge the entries that the filter dropped since the last batch."""
         with self.lock:
             state = self.state
             if self.is_over or state.batches or state.reading is state.acked:
@@ -231,10 +230,10 @@ class Delivery:
             self._ack(state._replace(acked=state.reading))
             self._settled = time.monotonic()
 
-    # -- behind the store ---------------------------------------------------------------------------------------------
+    # -- clients that are not in the shared store ---------------------------------------------------------------------
 
     def evicted(self) -> None:
-        """The shared store keeps nothing for it any more."""
+        """Leave the shared store, which no longer keeps entries for this client."""
         if self.kept is not None:
             self._detach(self.state.reading)
 
@@ -244,7 +243,7 @@ class Delivery:
                 self.state = self.state._replace(reading=reading._replace(feed=None))
 
     def _own_feed(self, feed: Feed | None) -> Feed | None:
-        """The line to read on from, of a client that is behind the store: that of all once it has caught up."""
+        """Open a private feed if there is none, or return to the shared store once the client has caught up."""
         if feed is None:
             with self.lock:
                 state = self._current()
@@ -264,10 +263,10 @@ class Delivery:
         return self.state.reading.feed
 
     def _join(self, end: Position | None = None) -> bool:
-        """Go on with what the shared store keeps, if that begins with something that is done.
+        """Switch to the shared store if the store's first entry is already done. Return whether it is.
 
-        ``end`` is where its own line has ended, all of which was taken: it may be elsewhere than the client's position, if that
-        is lost.
+        Args:
+            end: where the private feed has ended, if all of it was read. It differs from the client's position if that is lost.
         """
         with self.lock:
             reading = self._current().reading
@@ -279,7 +278,7 @@ class Delivery:
                 start = store.join(self.id, lambda entry: is_all_done(entry, done))
                 if start is None and (store.open(self.id) or not self._is_behind_start(done)):
                     return False
-                start = start or 0  # the store has all since the start of the stream
+                start = start or 0  # the store holds the stream from its start
                 joined = reading._replace(start=start, skip=done, feed=Feed(self.context.parser, store))
                 self._joined = joined
                 self.state = self.state._replace(reading=joined)
@@ -291,25 +290,25 @@ class Delivery:
 
     def _is_behind_start(self, position: Position) -> bool:
         """Return whether the shared stream has begun at this position or before it."""
-        with contextlib.suppress(CanalError):  # it has not begun yet
+        with contextlib.suppress(CanalError):  # the stream has not begun
             return position.precedes(self.context.parser.wait_started(0.0)) is False
         return False
 
     def end_feeds(self) -> None:
-        """End its own lines but the one that it reads, or all where it may not read any more."""
+        """End the private feeds that the client does not read; all of them if it is over or gone."""
         while True:
-            with self.lock:  # one that begins is not read yet
+            with self.lock:  # a feed that is being opened is not read yet
                 kept = None if self.is_over or self.is_gone else self.state.reading.feed
                 ended = next((feed for feed in self.feeds if feed is not kept), None)
             if ended is None:
                 return
             assert ended.stop is not None
             ended.stop()
-            with contextlib.suppress(ValueError):  # another thread ended it too
+            with contextlib.suppress(ValueError):  # another thread has removed it
                 self.feeds.remove(ended)
 
     def seek(self, feed: Feed, position: Position) -> None:
-        """Go on at a position, over a line of its own that begins there; what was handed out can be acked no more."""
+        """Move the cursor and read from this feed, which begins there. Outstanding batches can no longer be acknowledged."""
         with self.lock:
             if self.is_over:
                 self.context.check_running()
@@ -317,7 +316,7 @@ class Delivery:
             if self.durable:
                 self.context.write_cursor(self.id, position)
                 try:
-                    self.context.flush()  # a cursor that is written later is lost by a crash, and what lies before it skipped
+                    self.context.flush()  # otherwise a crash could resume at the former cursor
                 except CursorError:
                     self.context.write_cursor(self.id, state.acked.position)
                     raise
@@ -329,7 +328,7 @@ class Delivery:
 
     @property
     def kept(self) -> ReadPosition | None:
-        """From where on the shared store keeps entries for it; None: it does not."""
+        """The position from which the shared store keeps entries for this client, or None if it keeps none."""
         state = self.state
         if state.reading.feed is None or state.reading.feed.stop is not None:
             return None
@@ -338,7 +337,7 @@ class Delivery:
     # -- ack and rollback ---------------------------------------------------------------------------------------------
 
     def ack(self, batch_id: int) -> None:
-        """As ``Instance.ack``: the cursor is durable when it returns."""
+        """Acknowledge the oldest batch; see ``Instance.ack``. The cursor is durable on return."""
         with self.lock:
             if self.is_over:
                 self.context.check_running()
@@ -368,7 +367,7 @@ class Delivery:
                 self._latencies.append(time.time() - after.position.timestamp / 1000)
 
     def _ack(self, state: DeliveryState) -> None:
-        """The durable cursor first, then the state, then the store's room: what an exception leaves out is made up for."""
+        """Write the cursor, then replace the state, then free the store. The next call completes what an exception interrupts."""
         position = state.acked.position
         if self.durable and position is not self.state.acked.position:
             self.context.write_cursor(self.id, position)
@@ -380,20 +379,24 @@ class Delivery:
         if feed is not None and acked.feed is feed:
             try:
                 feed.store.ack(self.id, acked.start)
-            except (StoreClosedError, NotSubscribedError):  # stopped meanwhile: the cursor is durable all the same
+            except (StoreClosedError, NotSubscribedError):  # stopped meanwhile; the cursor is durable
                 pass
         self._released = acked
 
     def unacked_by_get(self) -> int:
-        """The batch that ``Instance.get`` has returned last, which its next call acks; 0: there is none."""
+        """Return the id of the batch that the next ``Instance.get`` acknowledges, or 0.
+
+        Raises:
+            BatchError: other batches are outstanding.
+        """
         with self.lock:
             outstanding = [batch.id for batch in self._current().batches]
         others = [id for id in outstanding if id != self.auto]
         if others:
             raise BatchError(
-                f"client {self.id} has batches that are not acked: {others}",
+                f"client {self.id} has batches that are not acknowledged: {others}",
                 destination=self.context.destination,
-                remedy="Ack or roll them back, or use get_without_ack.",
+                remedy="Acknowledge them or roll them back, or use get_without_ack.",
             )
         return outstanding[0] if outstanding else 0
 
@@ -405,28 +408,28 @@ class Delivery:
                 f"batch {batch_id} is not outstanding for client {self.id}; outstanding are "
                 f"{[batch.id for batch in state.batches]}",
                 destination=self.context.destination,
-                remedy="It was acked or rolled back before, perhaps by another reader of this client, or belongs to another "
-                "client. Give each reader a client of its own.",
+                remedy="It was acknowledged or rolled back before, perhaps by another reader of this client, or belongs to "
+                "another client. Give each reader a separate client.",
             )
         first = state.batches[0]
-        text, remedy = f"batch {batch_id} cannot be acked before batch {first.id}", "Ack in the order of delivery."
+        text, remedy = f"batch {batch_id} cannot be acknowledged before batch {first.id}", "Acknowledge in order of delivery."
         if first.thread != threading.get_ident():
             name = next((one.name for one in threading.enumerate() if one.ident == first.thread), "that has ended")
-            text = f"{text}, which thread {name!r} got and has not acked"
-            remedy = f"{remedy} If two threads read client {self.id}, give each a client of its own."
+            text = f"{text}, which thread {name!r} has not acknowledged"
+            remedy = f"{remedy} If two threads read client {self.id}, give each thread a separate client."
         return BatchError(text, destination=self.context.destination, remedy=remedy)
 
     def _too_late(self, batch_id: int) -> NotActiveError:
         return NotActiveError(
-            f"batch {batch_id} was handed out before this process had to pause",
+            f"batch {batch_id} was returned in an earlier turn of this process",
             destination=self.context.destination,
-            remedy="What was not acked then is delivered again, by the process that is active.",
+            remedy="Discard the batch: the active process delivers it again.",
         )
 
     def rollback(self, batch_id: int | None = None, *, disown: bool = False) -> None:
-        """As ``Instance.rollback``: hand out again. With ``disown`` what was handed out cannot be acked any more."""
+        """Deliver batches again; see ``Instance.rollback``. With ``disown`` earlier batches can no longer be acknowledged."""
         with self.lock:
-            if self.is_over:  # its store is closed, or is about to be
+            if self.is_over:  # the store is closed, or is about to be
                 self.context.check_running()
                 if batch_id is None:
                     return
@@ -449,12 +452,12 @@ class Delivery:
             store.wake()
 
     def outstanding(self) -> list[int]:
-        """Ids of the batches that are not acked, oldest first."""
+        """Return the ids of the outstanding batches, oldest first."""
         with self.lock:
             return [batch.id for batch in self._current().batches]
 
     def add_members(self, start: Position) -> None:
-        """Its cursor gets the members of a group that it lacks, of which nothing was handed out yet."""
+        """Add the new members of a group to the cursor. None of their entries has been returned yet."""
         with self.lock:
             state = self.state
             known = dict(state.acked.position.members)
@@ -464,19 +467,19 @@ class Delivery:
                 self._ack(state._replace(acked=acked, reading=acked))
 
     def translate(self, found: Mapping[Position, Position | None]) -> None:
-        """Its cursor is ahead of the stream, which is of another log now: there it is this one; None: nobody knows."""
+        """Replace a cursor that is ahead of the stream, after a switch to another log, by its position there (None: unknown)."""
         with self.lock:
             mark = self.state.reading.skip
             if self.is_over or mark is None or mark not in found:
                 return
-            # The cursor stays until the next ack: those of the other clients are of the former log too.
+            # The stored cursor changes with the next ack, so that all clients' cursors belong to the former log until then.
             acked, reading = self.state.acked._replace(skip=found[mark]), self.state.reading._replace(skip=found[mark])
             self.state = self.state._replace(acked=acked, reading=acked if self.state.reading is self.state.acked else reading)
 
-    # -- what every call begins with, under the lock ------------------------------------------------------------------
+    # -- checks at the start of a call, with the lock held -------------------------------------------------------------
 
     def _current(self) -> DeliveryState:
-        """The state, once the batches in the hands of streams that nobody has any more are rolled back."""
+        """Roll back the batches of garbage-collected streams and return the state."""
         if self.is_gone:
             self._check_current()
         while self.left:
@@ -487,7 +490,7 @@ class Delivery:
         return self.state
 
     def _catch_up(self) -> None:
-        """Do what was left to the next call."""
+        """Complete what an earlier call or a finalizer left to the next call."""
         with self.lock:
             if not self.is_over:
                 self._current()
@@ -506,7 +509,7 @@ class Delivery:
     def status(
         self, state: DeliveryState, store: StoreStatus | None, parser: ParserStatus | None, now: float, complete: float | None
     ) -> ClientStatus:
-        """How it stood when its state was looked at; what was committed before ``complete`` was in the store by then."""
+        """Return the status for a state that was read before. All commits up to ``complete`` were in the store by then."""
         acked = state.acked.position
         kept = store.readers.get(self.id) if store is not None else None
         entries = transactions = unacked_age = ungot_age = None
@@ -536,12 +539,12 @@ class Delivery:
         )
 
 
-#: A batch that was handed out by a call, and whose.
+#: A batch that a call returned, and its client.
 Taken: TypeAlias = tuple[Delivery, UnackedBatch]
 
 
 def take_back(taken: list[Taken]) -> None:
-    """What a call has handed out that did not come to its end."""
+    """Undo the gets of a call that was interrupted."""
     while taken:
         client, batch = taken[-1]
         client.take_back(batch)
@@ -549,23 +552,23 @@ def take_back(taken: list[Taken]) -> None:
 
 
 def check_client_id(client_id: object) -> None:
-    """Refuse what is no number, such as a filter in its stead."""
+    """Raise ConfigError if the client id is not an int, for example a filter."""
     if type(client_id) is int:
         return
     is_filter = isinstance(client_id, str)
     raise ConfigError(
-        f"a client's id is a number, not {client_id!r}",
-        remedy=f"Did you mean subscribe(filter={client_id!r})?" if is_filter else "Give it another one.",
+        f"client_id must be an int, not {client_id!r}",
+        remedy=f"Did you mean subscribe(filter={client_id!r})?" if is_filter else "Pass an int.",
     )
 
 
 def not_subscribed(client_id: int, destination: str) -> NotSubscribedError:
-    """The error of a client that is not there, or not any more."""
+    """Return the error for an unknown client."""
     return NotSubscribedError(f"client {client_id} is not subscribed", destination=destination, remedy="Call subscribe() first.")
 
 
 def _age(since: int | None, parser: ParserStatus, now: float) -> float | None:
-    """Age of an entry by the source's clock, which is not less than the lag of what is received."""
+    """Return the age of an entry in seconds by the source's clock, at least the parser's lag."""
     if since is None or parser.lag.seconds is None:
         return parser.lag.seconds
     return max(now + parser.clock_offset - since, parser.lag.seconds)

@@ -1,4 +1,4 @@
-"""Where the entries of a client come from: the store that all clients share, or a line of its own while it is behind that."""
+"""Where a client reads: the shared parser and store, or private ones while the client catches up."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from canal.store import EntryStore
 
 @attrs.frozen(eq=False)
 class Feed:
-    """A parser, and the store behind it that keeps entries for a client."""
+    """A parser and the store that it fills."""
 
     parser: EventParser
     store: EntryStore
-    #: Ends a line of a client's own; None: the line is that of all.
+    #: Ends a private feed. None: the shared feed.
     stop: Callable[[], None] | None = None
-    #: What a line of a client's own reads.
+    #: The source of a private feed.
     source: Any = None

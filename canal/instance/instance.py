@@ -1,7 +1,7 @@
-"""The Instance: parser, sink, store and meta of one destination, composed; its clients, and whose turn it is.
+"""The Instance: the parser, sink, store and meta of one destination, and its clients.
 
-Never decodes and never reads a socket. Only here the parts are wired together; what a client is handed and acks is
-:mod:`canal.instance.delivery`'s.
+This module wires the parts together and decides when they run. :mod:`canal.instance.delivery` hands out batches and
+acknowledges them.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ log = logging.getLogger("canal")
 
 _Made = TypeVar("_Made")
 
-#: The client id that canal uses where nobody says another.
+#: The default client id, as in canal.
 CLIENT_ID = 1001
 
 
 class Instance:
     """One destination in this process: ``subscribe``, ``get_without_ack``, ``ack``, ``rollback``.
 
-    Delivery is in the order of the source and at least once: the cursor moves only on ``ack``, and a restart begins at the
-    cursor. Several clients may subscribe; each has its own batches and cursor, and the store keeps what the slowest
-    has not acked. Methods may be called from any thread. Usable as a context manager.
+    Delivery is at least once and in source order. Only ``ack`` moves the cursor, and a restart resumes at the cursor.
+    Several clients may subscribe, each with separate batches and a separate cursor. The store keeps each entry until the
+    slowest client has acknowledged it. All methods are thread-safe. An Instance is a context manager.
     """
 
-    #: What it was made from; None where it was composed of parts.
+    #: The config it was created from, or None if it was composed from parts.
     config: InstanceConfig | None = None
     _healths: tuple[SourceHealth, ...] = ()
     _ha: RunningMonitor | None = None
     _turns: Turns | None = None
 
     def __init__(self, config: InstanceConfig) -> None:
-        if not isinstance(config, InstanceConfig):  # it is not shown, for it may have a password
+        if not isinstance(config, InstanceConfig):  # the message omits the value, which may contain a password
             raise ConfigError(
                 f"Instance takes a canal.InstanceConfig, not {type(config).__name__}",
                 remedy="Use Instance(InstanceConfig(destination=…, source=MySQLSource.from_url(url))), or canal.connect(url).",
@@ -83,7 +83,7 @@ class Instance:
 
     @classmethod
     def _of_output(cls, config: InstanceConfig, parser: EventParser) -> Self:
-        """One whose parser is an output's of a :class:`canal.server.RouterSink`; ``config`` has the rest."""
+        """Create an Instance that reads from an output of a :class:`canal.server.RouterSink`."""
         self = cls.__new__(cls)
         self._configure(config, parser)
         return self
@@ -106,18 +106,20 @@ class Instance:
         ha: ZooKeeper | None = None,
         alarm: Alarm = log_alarm,
     ) -> Self:
-        """An instance from parts; any of them may be the user's own class that meets the Protocol of the part.
+        """Create an instance from parts. Each part may be any class that implements the part's Protocol.
 
-        The default sink withholds the statements of tables that parsers mask; another sink must have their masks. With a
-        ``heartbeat`` the sources of each parser that has a standby are watched, also in a group. What a part may have beside
-        its Protocol is in docs/how-to/your-own-parts.md.
+        The default sink drops statements about tables that a parser masks; another sink must have the same masks.
+        docs/how-to/your-own-parts.md lists the optional capabilities of each part.
 
-        With ``ha`` processes that compose the same destination take turns: the parts run in one of them, and are started again
-        with each turn. ``meta`` is a ``ZooKeeperMeta`` then, when none is given. Without ``binlog_row_metadata=FULL`` give each
-        ``BinlogParser`` a :class:`canal.parse.ZooKeeperHistory`. ``alarm`` gets what concerns the turns; parsers have their own.
+        Args:
+            heartbeat: watches each source that has a standby, including the members of a group.
+            ha: elects one process per destination. The parts start in the elected process and restart with each turn.
+                The default ``meta`` is then a ``ZooKeeperMeta``. Unless the source has ``binlog_row_metadata=FULL``, give each
+                ``BinlogParser`` a :class:`canal.parse.ZooKeeperHistory`.
+            alarm: receives alarms about elections. Each parser has a separate alarm.
 
         Raises:
-            ConfigError: a part does not meet its Protocol, or lacks what another option needs.
+            ConfigError: a part does not implement its Protocol, or lacks a capability that another option needs.
         """
         self = cls.__new__(cls)
         if ha is not None and meta is None:
@@ -140,7 +142,7 @@ class Instance:
         self._alarms.reset(destination)
         self._start_timeout = start_timeout
         self._life = Life(destination, self._begin, self._end, start_timeout)
-        self._steps = Steps()  # that end the run of the parts
+        self._steps = Steps()  # they end the run of the parts
         self._context = ClientContext(destination, parts, self._alarms, self._life, self._open_feed)
         self._clients = clients = Clients(self._context, parts.meta)
         self._calls = Calls(self._context, clients)
@@ -156,31 +158,31 @@ class Instance:
             parts.merging.joined = clients.add_members
 
     def _take_turns(self, ha: RunningMonitor) -> None:
-        """Run the parts while ``ha`` says that it is this process's turn."""
+        """Run the parts only while ``ha`` elects this process."""
         self._ha = self._context.ha = ha
         self._turns = self._calls.turns = Turns(ha, self._context, self._alarms, self._calls.client)
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start meta, store, sink and parser. Does not wait for the source to answer.
+        """Start meta, store, sink and parser, without waiting for the source to answer.
 
-        With ``ha`` take part in the election instead; they are started when it is this process's turn. While another thread
-        stops the instance it waits for the end of that, ``start_timeout`` at most.
+        With ``ha``, join the election instead: the parts start once this process is elected. If another thread is stopping the
+        instance, wait up to ``start_timeout`` seconds for that to finish.
 
         Raises:
-            StateError: it is started already, its last run has not ended yet, it was stopped meanwhile, or a part is used by
-                another instance.
+            StateError: the instance is already started, its last run has not ended, another thread stopped it meanwhile, or
+                another instance uses one of the parts.
         """
         self._life.start()
         return self
 
     def stop(self) -> None:
-        """End the parser, wake every waiting call with ``StateError``, write cursors. A second call does nothing.
+        """Stop the parser, raise ``StateError`` in every waiting call and write the cursors. A second call is a no-op.
 
-        When it returns everything has ended. Where canal calls your code, as in an alarm, a hook, a row filter or a sink, it
-        returns at once: the run ends when that code has returned, and cannot be started again before that.
-        Where it is interrupted, as by a second Ctrl-C, call it again.
+        Everything has ended when ``stop`` returns. There is one exception: called from your own callback (an alarm, a hook, a
+        row filter or a sink), ``stop`` returns at once, the run ends when the callback returns, and ``start`` raises until then.
+        If ``stop`` is interrupted, for example by a second Ctrl-C, call it again.
         """
         self._life.stop()
 
@@ -193,7 +195,7 @@ class Instance:
     def _end(self) -> None:
         if self._ha is not None and self._turns is not None:
             self._ha.stop()
-            self._turns.forget()  # whoever deletes a cursor now wants to begin anew
+            self._turns.forget()  # a cursor that is deleted while we are stopped must stay deleted
         else:
             self._stop_parts()
 
@@ -204,7 +206,7 @@ class Instance:
             steps.add(self.meta.stop)
             try:
                 self.meta.start(self.destination)
-            except StateError:  # it is started already, by somebody else
+            except StateError:  # another user of this meta manager has started it
                 steps.drop(self.meta.stop)
                 raise
             self._clients.clear()
@@ -221,13 +223,13 @@ class Instance:
             with self._clients.lock:
                 self._context.note_start()
         except BaseException:
-            with contextlib.suppress(Exception):  # what went wrong first is raised
+            with contextlib.suppress(Exception):  # raise the first error
                 self._stop_parts()
             raise
         log.info("[%s] started", self.destination)
 
     def _begin_parts(self, session: Session) -> None:
-        """It is this process's turn: start the parts."""
+        """Start the parts for a turn of this process."""
         assert self._turns is not None
         self._turns.begin(session, (self.meta, *self._parts.histories))
         self._start_parts()
@@ -252,10 +254,13 @@ class Instance:
         self.stop()
 
     def switch(self, reason: str = "by hand") -> bool:
-        """Go on at the other one of source and standby; False, with an alarm, when it does not answer or there is none.
+        """Switch from the source to the standby, or back. Return False and raise an alarm if the other server does not answer.
 
-        By GTID set where both have GTIDs: nothing is lost and nothing repeated. Else the position is found by time and by the
-        last transactions; see docs/start-positions.md.
+        If both servers have GTIDs, the stream resumes by GTID set without loss or repetition. Otherwise the position is found
+        by time and by the last transactions: see docs/start-positions.md.
+
+        Raises:
+            StateError: the instance is not running, or the parser has no standby.
         """
         self._context.check_running()
         switch = self._parts.teller.switch
@@ -267,7 +272,7 @@ class Instance:
 
     @property
     def role(self) -> Role:
-        """Whether this process is active for the destination; without ``ha`` it is whenever it runs."""
+        """The role of this process. Without ``ha`` a running instance is always active."""
         if self._life.is_elsewhere:
             return Role.OFFLINE
         if self._ha is not None:
@@ -275,12 +280,12 @@ class Instance:
         return Role.ACTIVE if self._context.parts_run else Role.OFFLINE
 
     def wait_active(self, timeout: float | None = None) -> bool:
-        """Wait until this process is active; False when ``timeout`` seconds are over or the instance was stopped."""
+        """Wait until this process is active. Return False after ``timeout`` seconds, or if the instance is stopped."""
         self._life.check_process()
         return self._context.parts_run if self._ha is None else self._ha.wait_active(timeout)
 
     def release(self) -> None:
-        """Let another process take over. This one stands by, and competes again after a while."""
+        """Let another process take over. This process becomes a standby and joins the election again after a pause."""
         self._context.check_running()
         if self._ha is None:
             raise StateError("there is no other process: this instance has no ha", destination=self.destination)
@@ -288,24 +293,24 @@ class Instance:
 
     @property
     def is_running(self) -> bool:
-        """Between ``start`` and ``stop``, also while another process is active."""
+        """True between ``start`` and ``stop``, even while another process is active."""
         return self._life.is_up
 
     @property
     def is_exhausted(self) -> bool:
-        """True when nothing more comes into the store: the log has ended, or the parser has failed (see ``error``).
+        """True if the store receives no more entries: the log has ended, or the parser has failed (see ``error``).
 
-        What is in the store is still handed out: a loop ends when a ``get`` that began after this was true has come back empty.
+        Entries in the store are still delivered. A loop may end when a ``get`` that began after this was true returns empty.
         """
         return self._context.is_exhausted
 
     def _is_over(self, client_id: int) -> bool:
-        """As ``is_exhausted``, for one client: what is behind the store has its own end."""
+        """Like ``is_exhausted`` for one client. A client that catches up over its own connection is not over."""
         return self._calls.is_over(client_id)
 
     @property
     def error(self) -> CanalError | None:
-        """What stopped the parser, or None. The next ``get`` that finds the store empty raises it."""
+        """The error that stopped the parser, or None. The next ``get`` that finds the store empty raises it."""
         return self.parser.error
 
     # -- subscriptions --------------------------------------------------------------------------------------------
@@ -313,21 +318,21 @@ class Instance:
     def subscribe(
         self, client_id: int = CLIENT_ID, filter: str | None = None, *, timeout: float | None = None, durable: bool = True
     ) -> None:
-        """Bind a client to the destination; calling it again only changes the filter.
+        """Subscribe a client to the destination, or change the filter of a subscribed client.
 
-        ``filter`` narrows what this client gets, in the syntax of the instance's filter; "" is everything. None keeps the
-        stored one, as canal does, also over restarts; for a new client it is "". When this returns the client's
-        first cursor is stored, so that "latest" followed by a crash loses nothing. Waits for the start position up to
-        ``timeout`` seconds (None: the config's ``start_timeout``).
+        The first cursor is durable when ``subscribe`` returns, so a crash after a start at "latest" loses nothing. With ``ha``,
+        a standby only records the subscription and applies it when it becomes active.
 
-        With ``durable=False`` the client is forgotten at ``stop``, and its cursor is never written: for a reader that keeps
-        its position itself. With ``ha`` it lasts for one turn.
+        Args:
+            filter: tables that this client receives, in the syntax of the instance's filter. "" passes all tables. None keeps the
+                stored filter, as in canal, or means "" for a new client.
+            timeout: seconds to wait for the start position. None: ``start_timeout`` of the config.
+            durable: if False, the cursor is never written and the client ends at ``stop`` (with ``ha``: at the end of the
+                turn). For readers that store their position themselves.
 
         Raises:
-            ConnectionLostError: the source could not be reached in time (the parser goes on trying).
-            CanalError: what stopped the parser.
-
-        With ``ha``, while another process is active, it only notes what to subscribe when the turn comes.
+            ConnectionLostError: the source did not answer in time. The parser keeps trying.
+            CanalError: the error that stopped the parser.
         """
         check_client_id(client_id)
         TableFilter(filter or "")
@@ -344,7 +349,7 @@ class Instance:
             self._ha.clients_changed()
 
     def _wait_started(self, timeout: float) -> Position:
-        """The parser's start; a stop of the instance ends the wait."""
+        """Wait for the parser's start position. A stop of the instance ends the wait."""
         deadline = time.monotonic() + timeout
         try:
             while self._ha is not None and time.monotonic() < deadline - 0.2:
@@ -354,12 +359,12 @@ class Instance:
                     if not self.is_running or self.parser.is_finished:
                         raise
             return wait_for_rest(self.parser, deadline - time.monotonic(), timeout)
-        except StateError:  # of a parser that was stopped
+        except StateError:  # the parser was stopped
             self._context.check_running()
             raise
 
     def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
-        """Forget a client, its filter and its cursor, durably. The ids of its batches go on if it subscribes again."""
+        """Delete a client, its filter and its cursor durably. If it subscribes again, its batch ids continue."""
         self._context.check_running()
         if self._turns is not None:
             self._turns.noted.pop(client_id, None)
@@ -367,38 +372,40 @@ class Instance:
             self._ha.clients_changed()
 
     def subscriptions(self) -> dict[int, str]:
-        """Client ids and their filters."""
+        """Return the filter of each client id."""
         self._life.check_process()
         with self._clients.lock:
             return {client.id: client.filter for client in self._clients.all()}
 
     def _resume(self, client_id: int, cursor: Position) -> None:
-        """Subscribe a client that keeps its cursor itself, as with ``durable=False``, behind that cursor.
+        """Subscribe a client that stores its cursor itself, as with ``durable=False``, at that cursor.
 
-        It begins with what the store keeps, or over a connection of its own until it has caught up; where the source has no log
-        from there on, a get raises that.
+        The client reads from the store, or over its own connection until it has caught up. ``get`` raises PositionLostError if
+        the source has purged the log after the cursor.
         """
         self._context.check_running()
         self._clients.resume(client_id, cursor)
 
     def _name_clients(self, named: Callable[[int], str]) -> None:
-        """Call clients something else in alarms than by their ids."""
+        """Set the names of clients in alarms."""
         self._context.name_of = named
 
-    # -- clients that are behind the store ------------------------------------------------------------------------
+    # -- clients that read over their own connection -----------------------------------------------------------------
 
     def seek(self, client_id: int, to: str | Position, *, timeout: float | None = None) -> Position:
-        """Let a client go on somewhere else, earlier or later; gives that position, which is its cursor then, durably.
+        """Move the cursor of a client, forward or back, and return the new cursor. It is durable then.
 
-        ``to`` is "earliest", "latest" or a :class:`Position`, which may have only a ``timestamp`` (milliseconds since 1970).
-        What it was handed out and has not acked can be acked no more. It reads from there over a connection of its own, until
-        it has caught up with the store. Waits for the source up to ``timeout`` seconds (None: the config's
-        ``start_timeout``).
+        Outstanding batches can no longer be acknowledged. The client reads over its own connection until it has caught up with
+        the store.
+
+        Args:
+            to: "earliest", "latest" or a :class:`Position`, which may have only a ``timestamp`` (milliseconds since 1970).
+            timeout: seconds to wait for the source. None: ``start_timeout`` of the config.
 
         Raises:
-            PositionLostError: the source has no log from there on. Nothing has changed.
-            ConnectionLostError: the source could not be reached in time. Nothing has changed.
-            CursorError: the cursor could not be written. Nothing has changed.
+            PositionLostError: the source has purged the log at that position. The cursor is unchanged.
+            ConnectionLostError: the source did not answer in time. The cursor is unchanged.
+            CursorError: the cursor could not be written. The cursor is unchanged.
         """
         client = self._client(client_id)
         check_start(None, None, to)
@@ -410,7 +417,7 @@ class Instance:
             position = instance.position(client_id)
             self._clients.seek(client, feed, position)
         except BaseException:
-            client.feeds.extend(opened)  # ends it, where it is not what is read
+            client.feeds.extend(opened)  # end_feeds() below ends it, unless the client reads it
             raise
         finally:
             client.end_feeds()
@@ -418,17 +425,18 @@ class Instance:
         return position
 
     def _open_line(self, client_id: int, start: str | Position, feeds: list[Feed], is_cursor: bool) -> tuple[Instance, Feed]:
-        """Start an Instance like this one for a client alone. The list has its feed before it begins.
+        """Start a private Instance for one client.
 
         Args:
-            is_cursor: the start is the client's cursor.
+            feeds: the new feed is appended before the Instance starts, so that an interrupted caller can stop it.
+            is_cursor: whether the start is the client's cursor.
         """
         if self.config is None or self._parts.merging is not None:
-            what = "of a group" if self.config is not None else "that was composed of parts"
+            what = "reads a group" if self.config is not None else "was composed from parts"
             raise StateError(
-                f"a line of a client's own cannot be made of an instance {what}",
+                f"a client cannot read over its own connection: the instance {what}",
                 destination=self.destination,
-                remedy="Make one from an InstanceConfig with one source.",
+                remedy="Create the instance from an InstanceConfig with one source.",
             )
         name, source = self._context.name_of(client_id), self._context.source
         instance = Instance(line_config(self.config, source, client_id, start, is_cursor, name))
@@ -438,7 +446,7 @@ class Instance:
         return instance, feeds[-1]
 
     def _open_feed(self, client_id: int, position: Position, feeds: list[Feed]) -> Feed:
-        log.info("[%s] client %d reads on from %s over a connection of its own", self.destination, client_id, position)
+        log.info("[%s] client %d continues at %s over its own connection", self.destination, client_id, position)
         return self._open_line(client_id, position, feeds, is_cursor=True)[1]
 
     # -- delivery -------------------------------------------------------------------------------------------------
@@ -446,16 +454,21 @@ class Instance:
     def get_without_ack(
         self, batch_size: int = 1000, timeout: float | None = 0.0, linger: float = 0.0, *, client_id: int = CLIENT_ID
     ) -> Message:
-        """The next batch: at most ``batch_size`` row changes, but at least one entry; ``id`` -1 when there is nothing.
+        """Return the next batch without acknowledging it. Several batches may be outstanding.
 
-        Waits up to ``timeout`` seconds for the first entry (0: not at all, None: for ever), and up to ``linger`` seconds
-        longer to fill the batch. Several batches may be outstanding.
+        With ``ha``, a standby waits and returns no entries, so the same loop serves all processes.
+
+        Args:
+            batch_size: row changes at most; a batch has at least one entry.
+            timeout: seconds to wait for the first entry. 0: do not wait. None: wait for ever.
+            linger: further seconds to wait for a full batch.
+
+        Returns:
+            The batch. Its ``id`` is -1 if there are no entries.
 
         Raises:
-            CanalError: what stopped the parser, once everything before it has been handed out.
-            StateError: the instance is not running, or was stopped meanwhile; a stream, a pipe or ``consume`` reads this client.
-
-        With ``ha``, while another process is active, it waits and gives nothing, so one loop serves all processes.
+            CanalError: the error that stopped the parser, after all entries before it were returned.
+            StateError: the instance is not running or was stopped, or a stream, a pipe or ``consume`` reads this client.
         """
         self._calls.readers.check(client_id)
         return self._calls.read(batch_size, timeout, linger, client_id)
@@ -463,53 +476,59 @@ class Instance:
     def get(
         self, batch_size: int = 1000, timeout: float | None = 0.0, linger: float = 0.0, *, client_id: int = CLIENT_ID
     ) -> Message:
-        """As ``get_without_ack``, and acks by itself: each call acks the batch of the call before.
+        """Like ``get_without_ack``, but each call acknowledges the batch of the previous call.
 
-        A crash in between therefore repeats a batch and loses none. The calls of one client are to come one after the other,
-        each when the batch before is done: threads that work side by side need a client each.
+        A crash between two calls repeats one batch and loses none. Call ``get`` only after the previous batch is processed.
+        Threads that process batches concurrently need one client each.
         """
         return self._calls.get_and_ack(batch_size, timeout, linger, client_id)
 
     def ack(self, batch_id: int | Message, *, client_id: int = CLIENT_ID) -> None:
-        """Confirm the oldest outstanding batch, by its id or its message. When it returns the cursor is durable (as the meta
-        manager defines it).
+        """Acknowledge the oldest outstanding batch. The cursor is durable (as the meta manager defines it) on return.
 
-        Acking the last acked id again, or -1, does nothing.
+        Acknowledging the last acknowledged id again, or -1, is a no-op.
+
+        Args:
+            batch_id: the id of the batch, or its message.
 
         Raises:
-            BatchError: the id is unknown, or an older batch is outstanding. Nothing has changed.
-            CursorError: the cursor could not be written. Nothing has changed; ack again.
-            NotActiveError: with ``ha``: it is another process's turn, or was since the batch was handed out. It delivers
-                from the last cursor.
+            BatchError: the id is unknown, or an older batch is outstanding. The cursor is unchanged.
+            CursorError: the cursor could not be written. The cursor is unchanged; acknowledge again.
+            NotActiveError: with ``ha``: another process is or was active since the batch was returned. The active process
+                delivers from the last cursor.
         """
         self._calls.ack(batch_id, client_id=client_id)
 
     def rollback(self, batch_id: int | Message | None = None, *, client_id: int = CLIENT_ID) -> None:
-        """Hand out again: everything since the last ack, or a batch, by its id or its message, and all after it (with new ids).
+        """Deliver outstanding batches again, with new ids.
+
+        Args:
+            batch_id: the id or the message of the first batch to deliver again. None: all batches since the last ack.
 
         Raises:
-            BatchError: the id is not outstanding. Nothing has changed.
-            NotActiveError: the batch was handed out in an earlier turn of this process.
+            BatchError: the batch is not outstanding.
+            NotActiveError: the batch was returned in an earlier turn of this process.
         """
         self._calls.rollback(batch_id, client_id=client_id)
 
     def list_batches(self, client_id: int = CLIENT_ID) -> list[int]:
-        """Ids of the outstanding batches, oldest first."""
+        """Return the ids of the outstanding batches, oldest first."""
         return self._client(client_id).outstanding()
 
     def position(self, client_id: int = CLIENT_ID) -> Position:
-        """The client's cursor: everything before it is acked."""
+        """Return the client's cursor: all entries before it are acknowledged."""
         return self._client(client_id).cursor
 
     def status(self, source_timeout: float | None = None) -> InstanceStatus:
-        """How everything stands, in any state and from any thread; it waits for no other call.
+        """Return the state of the instance and its parts. It never waits for another call and works in any state.
 
-        With ``source_timeout`` the source is asked for the end of its log, over a connection of its own, and has so many
-        seconds to answer; without it, or where the answer does not come, lag in bytes and transactions is None.
+        Args:
+            source_timeout: seconds to wait for the source's end of log, over a separate connection. None: do not query the
+                source. The lag in bytes and transactions is None if the end of log is unknown.
         """
         self._life.check_process()
-        complete = self._parts.teller.complete_to or None  # before the look at what the store holds
-        # From the clients to the source, and what is acked before what is got: each is at least as far as the one before.
+        complete = self._parts.teller.complete_to or None  # read before the status of the store
+        # Read the clients first and the source last, so that each position is at least as far as the one before.
         clients = [(client, client.state) for client in self._clients.all()]
         got = {client.id: state.reading.start for client, state in clients}
         store: StoreStatus | None = self._parts.status_of(self.store, StoreStatus, got)
@@ -533,22 +552,23 @@ class Instance:
     # -- convenience ----------------------------------------------------------------------------------------------
 
     def stream(self, batch_size: int = 1000, linger: float = 0.0, *, client_id: int = CLIENT_ID, poll: float = 1.0) -> Stream:
-        """Messages one after the other: each is acked when the loop comes round for the next.
+        """Iterate over messages. Each message is acknowledged when the loop asks for the next one.
 
-        When the loop is left, by ``break`` or by an exception, the message in hand is rolled back and will come again. Where a
-        signal's handler raises and the loop is to go on, use ``for`` and no ``next(stream)``: that may lose a message between
-        its return and the assignment, which the next one would ack.
-        Ends when the source has ended (a file that is not followed); raises what stopped the parser.
+        Leaving the loop by ``break`` or by an exception rolls back the current message, so it is delivered again. The loop ends
+        when the source ends (a file that is not followed) and raises the error that stopped the parser.
+
+        If a signal handler may raise and the loop must continue afterwards, use ``for`` instead of ``next(stream)``. An exception
+        between the return of ``next`` and the assignment would lose a message that the following call acknowledges.
 
         Raises:
-            StateError: another stream, a pipe or ``consume`` reads this client. ``close()`` ends a stream that was left.
+            StateError: another stream, a pipe or ``consume`` reads this client. ``close()`` ends an abandoned stream.
         """
         stream = Stream(self._calls, batch_size, linger, client_id, poll)
         stream.begin()
         return stream
 
     def pipe(self, target: Any, **options: Any) -> Any:
-        """Return ``canal.pipe(self, target, **options)``, which writes changes to a target of ``canal.targets``."""
+        """Return ``canal.pipe(self, target, **options)``, which writes changes to a target from ``canal.targets``."""
         return import_module("canal.pipes").pipe(self, target, **options)
 
     def decoded(
@@ -561,11 +581,11 @@ class Instance:
         client_id: int = CLIENT_ID,
         poll: float = 1.0,
     ) -> Decoded[_Made]:
-        """As ``stream``, but each message comes with what ``decode``, such as ``Message.to_arrow``, makes of it.
+        """Iterate over pairs of a message and ``decode(message)``, in log order. Otherwise like ``stream``.
 
-        ``decode_threads`` threads call it, each for another message; the loop gets them in the order of the log, and what
-        ``decode`` raises at the turn of its message. It pays where ``decode`` lets go of the interpreter's lock. As many messages
-        as threads are handed out beside the one in hand; they too come again when the loop is left.
+        ``decode_threads`` threads decode ahead, one message each, which helps if ``decode`` releases the GIL, as
+        ``Message.to_arrow`` does. An exception in ``decode`` is raised when the loop reaches its message. Besides the current
+        message, up to ``decode_threads`` messages are outstanding. All of them are delivered again when the loop is left.
         """
         return Decoded(self._calls, decode, decode_threads, batch_size, linger, client_id, poll)
 
@@ -578,14 +598,17 @@ class Instance:
         client_id: int = CLIENT_ID,
         poll: float = 1.0,
     ) -> Iterator[Change]:
-        """Changed rows one after the other, as :class:`canal.Change`: table, op, before, after, key, position.
+        """Iterate over changed rows as :class:`canal.Change`: table, op, before, after, key, position.
 
-        Their message is acked when the loop comes round behind its last one; when the loop is left, all of it comes again. With
-        ``statements`` statements come too: ``change.op.is_row`` tells them from rows. Else as ``stream``.
+        A message is acknowledged when the loop asks for the change after its last one. Leaving the loop delivers the whole
+        message again. Otherwise like ``stream``.
+
+        Args:
+            statements: also yield statements, for which ``change.op.is_row`` is False.
 
         Raises:
-            UnloggedChangeError: without ``statements``, at a statement that changed rows of a table that are not in the log, such
-                as TRUNCATE, DROP, or an UPDATE that was logged as its text.
+            UnloggedChangeError: without ``statements``, a statement changed rows that are not in the log, such as TRUNCATE,
+                DROP, or an UPDATE that was logged as text.
         """
         return ChangeIterator(self.stream(batch_size, linger, client_id=client_id, poll=poll), statements)
 
@@ -604,22 +627,28 @@ class Instance:
         in_flight: int = 10_000,
         statements: bool = False,
     ) -> None:
-        """Call ``handler`` with each message and ack it. Returns when the source has ended.
+        """Call ``handler`` with each message and acknowledge it. Return when the source ends.
 
-        On an exception it rolls back, waits, and tries up to ``retries`` times: with the same changes, perhaps more behind
-        them, and a new id. It waits ``backoff[0]`` seconds, then twice as long each time, ``backoff[1]`` at most. What fails
-        then is given to ``on_unfit(message, error)``, and acked when that returns; without it the exception is raised, as is
-        one of the library's own, at once.
+        If ``handler`` raises, the message is rolled back and retried: the same changes, perhaps followed by more, under a new id.
+        Errors of this library are raised at once.
 
-        With ``workers`` so many threads call ``handler`` with one :class:`canal.Change` each (and ``on_unfit`` too):
-        those of one key one after the other in the order of the source, others at the same time. ``key`` is the "primary key"
-        (an update that changes it is behind the changes of both; a table without one is one key), or a function that gives what
-        to order a change by (None: by nothing). A change that fails is tried again by itself, and only those of its key wait. A
-        batch is acked when all of it and all before it is done: a crash repeats what was done behind a gap. At most
-        ``in_flight`` changes, and one batch more, are handed out and not acked. With ``statements`` each comes alone.
+        With ``workers``, threads call ``handler`` with one :class:`canal.Change` each. Changes of one key run in source order,
+        changes of different keys concurrently. A failed change is retried alone, and only changes of its key wait. A batch is
+        acknowledged when it and all batches before it are done, so a crash may repeat changes that were done out of order.
+
+        Args:
+            retries: attempts after the first one.
+            backoff: seconds before the first retry, doubled for each further one, and the maximum.
+            on_unfit: called with the message (with ``workers``: the change) and the error after the last retry; when it returns,
+                the message is acknowledged. None: raise the error.
+            workers: number of threads. None: call ``handler`` with whole messages in this thread.
+            key: "primary key", or a function from a change to its ordering key (None: unordered). An update of a primary key
+                waits for the changes of both keys. All changes of a table without a primary key share one key.
+            in_flight: unacknowledged changes at most, plus one batch.
+            statements: with ``workers``, also pass statements. No other change runs at the same time.
 
         Raises:
-            UnloggedChangeError: as of ``changes``, with ``workers`` and without ``statements``.
+            UnloggedChangeError: with ``workers`` and without ``statements``, as in ``changes``.
         """
         if workers is not None:
             handle = Handling(handler, retries, backoff, on_unfit)
@@ -628,7 +657,7 @@ class Instance:
             return
         consume(self._calls, handler, retries, backoff, on_unfit, batch_size, linger, client_id)
 
-    # -- for the readers in other rooms: canal.aio, pipes and spark --------------------------------------------------
+    # -- for canal.aio, pipes and spark ------------------------------------------------------------------------------
 
     @property
     def _readers(self) -> Readers:
@@ -649,7 +678,7 @@ class Instance:
 
 
 def subscribe_noted(instance: Instance) -> None:
-    """The parts of a turn run: subscribe the clients that are to be in each turn."""
+    """Subscribe the clients that were recorded for each turn."""
     turns = instance._turns
     assert turns is not None
     for client_id, filter in turns.wanted(instance.meta):
@@ -674,7 +703,7 @@ def _nothing(client: Delivery) -> None:
 
 
 class _OwnSink:
-    """The sink as the parser gets it, whose thread may be one of the user's own."""
+    """Marks the parser's thread as ours while it is inside the sink, for parsers that run in a user's thread."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -694,7 +723,7 @@ class _OwnSink:
 
 
 class _TurnParts:
-    """An instance's parts as the monitor of the running node starts and stops them."""
+    """Starts and stops an instance's parts for the running-node monitor."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -709,7 +738,7 @@ class _TurnParts:
     def stop_parts(self) -> None:
         try:
             self._instance._stop_parts()
-        except CoordinationError as error:  # without contact, write-behind cursors cannot be written: they come again
+        except CoordinationError as error:  # write-behind cursors are lost without ZooKeeper, so their batches repeat
             log.warning("[%s] stopped: %s", self._instance.destination, error)
         except Exception:
             log.exception("[%s] did not stop cleanly", self._instance.destination)

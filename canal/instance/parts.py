@@ -1,7 +1,4 @@
-"""The parts of an Instance, also the user's own, and the optional capabilities of each.
-
-Never starts or stops a part. Only this module looks at what a part can do, and it does so when the Instance is made.
-"""
+"""The parts of an Instance and their optional capabilities, which only this module checks, when the Instance is created."""
 
 from __future__ import annotations
 
@@ -23,16 +20,16 @@ class Parts:
     """One parser, sink, store and meta manager.
 
     Args:
-        sink: None is an ``EntrySink`` with the masks of the parsers.
+        sink: None: an ``EntrySink`` with the masks of the parsers.
 
     Attributes:
-        teller: the parser, with defaults for what it does not have.
+        teller: the parser, with defaults for the capabilities that it lacks.
         sources: the parsers of single sources: the members of a group, or the parser itself.
         client_aware: the parser, if it calls back for the clients' cursors.
         merging: the parser, if it merges several parsers.
 
     Raises:
-        ConfigError: a part does not meet its Protocol, or the sink does not withhold what the parser masks.
+        ConfigError: a part does not implement its Protocol, or the sink lacks a mask of the parser.
     """
 
     def __init__(self, parser: EventParser, sink: Sink | None, store: EntryStore, meta: MetaManager) -> None:
@@ -60,7 +57,7 @@ class Parts:
         return [parser_teller(one).history for one in self.sources]
 
     def watch(self, heartbeat: Heartbeat, *, without_standby: bool) -> tuple[SourceHealth, ...]:
-        """Make the heartbeats of the sources that have a standby, or of all sources.
+        """Create the heartbeats of the sources that have a standby, or of all sources.
 
         Raises:
             ConfigError: no parser can switch to a standby.
@@ -69,8 +66,7 @@ class Parts:
         if not switching:
             raise ConfigError(
                 f"heartbeat needs a parser that can switch to a standby, and {type(self.parser).__name__} cannot",
-                remedy="Use canal.parse.BinlogParser, give the parser what canal.parse.parser.SwitchingParser has, or leave out "
-                "heartbeat.",
+                remedy="Use canal.parse.BinlogParser, implement canal.parse.parser.SwitchingParser, or omit heartbeat.",
             )
         watched = [one for one in switching if without_standby or one.other_source is not None]
         return tuple(SourceHealth(heartbeat, one.open_probe, one.switch) for one in watched)
@@ -85,7 +81,7 @@ class Parts:
 def _check(part: object, protocol: type[Any]) -> None:
     if not isinstance(part, protocol):
         missing = [name for name in dir(protocol) if not name.startswith("_") and not hasattr(part, name)]
-        raise ConfigError(f"{part!r} is no {protocol.__name__}: it lacks {', '.join(missing)}")
+        raise ConfigError(f"{part!r} does not implement {protocol.__name__}: it lacks {', '.join(missing)}")
 
 
 def _checked_sink(sink: Sink | None, parsers: tuple[EventParser, ...]) -> Sink:
@@ -96,8 +92,8 @@ def _checked_sink(sink: Sink | None, parsers: tuple[EventParser, ...]) -> Sink:
     withheld = sink.masks.masks.keys() if isinstance(sink, MaskingSink) else set()
     if missing := masks.keys() - withheld:
         raise ConfigError(
-            f"the parser masks {', '.join(sorted(missing))}, and the sink would let statements with their values out",
-            remedy="Give EntrySink the masks of the parser. A sink of your own that withholds these statements says so by an "
-            "attribute masks, a canal.rows.mask.Masks.",
+            f"the parser masks {', '.join(sorted(missing))}, but the sink would pass statements that contain the values",
+            remedy="Pass the parser's masks to EntrySink. A custom sink that drops these statements needs an attribute masks of "
+            "type canal.rows.mask.Masks.",
         )
     return sink

@@ -1,6 +1,6 @@
-"""The one reader of each client: a stream, a pipe or a consumer.
+"""The reader of each client: a stream, a pipe or a consumer.
 
-Two readers of one client take batches from each other, so each of them lacks what the other one has acked.
+A client has at most one reader, because each of two readers would lack the batches that the other one acknowledges.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _Claim(NamedTuple):
 
 
 class Readers:
-    """The readers of an Instance's clients. A reader that is garbage collected has ended."""
+    """The readers of an Instance's clients. Garbage collection of a reader ends it."""
 
     def __init__(self, destination: str) -> None:
         self._destination = destination
@@ -27,10 +27,10 @@ class Readers:
         self._claims: dict[int, _Claim] = {}
 
     def begin(self, client_id: int, reader: object, what: str) -> None:
-        """Register the reader, unless it is registered already.
+        """Register the reader if it is not registered yet.
 
         Raises:
-            StateError: another one reads this client.
+            StateError: another reader is registered for this client.
         """
         with self._lock:
             self._check(client_id, reader, what)
@@ -44,7 +44,7 @@ class Readers:
                 del self._claims[client_id]
 
     def check(self, client_id: int) -> None:
-        """Raise StateError if a get of the user's own would take batches from a reader."""
+        """Raise StateError if a get by the user would take batches from a registered reader."""
         if client_id in self._claims:
             self._check(client_id, None, "a get")
 
@@ -54,8 +54,8 @@ class Readers:
         if claim is None or other is None or other is reader:
             return
         raise StateError(
-            f"{what} cannot read client {client_id}: {claim.what}, which thread {claim.thread!r} began, reads it. Each of them "
-            "would lack what the other one acks",
+            f"{what} cannot read client {client_id}: {claim.what} of thread {claim.thread!r} reads it, and each reader would "
+            "miss the batches that the other one acknowledges",
             destination=self._destination,
-            remedy="Subscribe a client of its own for each reader and name it by client_id=, or end the first reader.",
+            remedy="Subscribe a separate client for each reader and pass its client_id=, or end the first reader.",
         )

@@ -1,4 +1,4 @@
-"""The loops over an Instance's messages: each is acked when the loop comes round for the next."""
+"""Loops over an Instance's messages. Each message is acknowledged when the loop asks for the next one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from canal.instance.delivery import Taken, take_back
 
 log = logging.getLogger("canal")
 
-#: What errors call one.
+#: The reader's name in errors.
 _NAME = "a stream"
 
 
 class Stream(Iterator[Message]):
-    """Messages of one client; leaving it rolls back what is in hand."""
+    """Messages of one client. Closing the stream rolls back the current message."""
 
     _in_hand: Taken | None = None
     _is_reading = False
@@ -34,7 +34,7 @@ class Stream(Iterator[Message]):
         self._client_id = client_id
 
     def begin(self) -> None:
-        """Become the one reader of the client, and roll back what was handed out before."""
+        """Register as the client's reader and roll back outstanding batches."""
         self._calls.begin_reading(self._client_id, self, _NAME)
         self._is_reading = True
 
@@ -48,21 +48,21 @@ class Stream(Iterator[Message]):
     def __next__(self) -> Message:
         while (message := self.step()) is None:
             pass
-        return message  # no signal's handler runs between these two
+        return message  # no signal handler runs between these two lines
 
     def step(self) -> Message | None:
-        """One look, of ``poll`` seconds at most: ack what is in hand, and give the next message, or None for none so far.
+        """Acknowledge the current message and return the next one, or None if none arrives within ``poll`` seconds.
 
         Raises:
             StopIteration: the source has ended.
-            StateError: another one has begun to read this client after this stream had ended.
+            StateError: another reader was registered for this client after this stream ended.
         """
         calls = self._calls
         if not self._is_reading:
             calls.readers.begin(self._client_id, self, _NAME)
             self._is_reading = True
         if self._in_hand is not None:
-            with contextlib.suppress(NotActiveError):  # then another process delivers that message
+            with contextlib.suppress(NotActiveError):  # another process delivers that message
                 calls.ack(self._in_hand[1].id, client_id=self._client_id)
             self._in_hand = None
         taken: list[Taken] = []
@@ -81,16 +81,16 @@ class Stream(Iterator[Message]):
             raise
 
     def let_go(self) -> None:
-        """What is in hand was acked or rolled back by who has it."""
+        """Forget the current message, which the caller has acknowledged or rolled back."""
         self._in_hand = None
 
     def close(self) -> None:
-        """Roll back what is in hand; the next get hands it out again."""
+        """Roll back the current message, so that the next get returns it again."""
         if self._in_hand is not None and self._calls.is_running:
             try:
                 self._calls.rollback(self._in_hand[1].id, client_id=self._client_id)
             except (BatchError, NotSubscribedError, NotActiveError, StateError):
-                pass  # the user acked or rolled back by hand, unsubscribed or stopped, or another process is active
+                pass  # the user acknowledged, rolled back, unsubscribed or stopped, or another process is active
         self._in_hand = None
         self._end()
 
@@ -117,14 +117,14 @@ class ChangeIterator(Iterator[Change]):
             try:
                 change = next(self._left, None)
             except CanalError:
-                self.close()  # the message comes again; and the error's traceback keeps this reader
+                self.close()  # the error's traceback would keep this reader registered
                 raise
             if change is not None:
                 return change
             self._left = self._reader.changes(next(self._stream), self._statements)
 
     def close(self) -> None:
-        """Roll back the message in hand; the next get hands it out again."""
+        """Roll back the current message, so that the next get returns it again."""
         self._left = iter(())
         self._stream.close()
 
@@ -139,7 +139,7 @@ def consume(
     linger: float,
     client_id: int,
 ) -> None:
-    """As ``Instance.consume`` without workers."""
+    """Call the handler with whole messages; see ``Instance.consume`` without workers."""
     check_callable(handler, "handler")
     failures = 0
     while True:
@@ -170,7 +170,7 @@ def consume(
 
 
 def _pause(calls: Calls, seconds: float) -> None:
-    """Wait; a stop ends it."""
+    """Sleep, but return early if the instance is stopped."""
     deadline = time.monotonic() + seconds
     while calls.is_running and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(left, 0.2))

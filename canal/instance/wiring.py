@@ -1,4 +1,4 @@
-"""The parts of an Instance as its config describes them."""
+"""Create the parts of an Instance from its config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from canal.parse.parser import BinlogParser
 from canal.sink import EntrySink
 from canal.store import HeldBack, MemoryStore, Patience
 
-#: Entries of a transaction that go into the store at once, and bytes, however large the store is.
+#: Entries and bytes of a transaction that enter the store at once at most, whatever the size of the store.
 _PIECE_ENTRIES, _PIECE_BYTES = 4096, 4 << 20
 
 
@@ -69,7 +69,7 @@ def sink_of(config: InstanceConfig) -> EntrySink:
 
 
 def store_of(config: InstanceConfig, tell: Callable[[HeldBack], None]) -> MemoryStore:
-    """``tell`` is called with who holds the store back."""
+    """Create the store. It calls ``tell`` with the clients that fill it."""
     return MemoryStore(
         config.store_entries,
         config.store_bytes,

@@ -215,7 +215,7 @@ def test_a_client_that_cannot_join_a_users_own_store_is_told_so() -> None:
     with canal.Instance.compose("mine", parser=parser, store=DequeStore()) as instance:
         instance.subscribe()
         instance._resume(7, instance.get_without_ack(9, timeout=60).entries[-1].position)
-        with pytest.raises(canal.StateError, match="composed of parts"):
+        with pytest.raises(canal.StateError, match="composed from parts"):
             instance.get_without_ack(9, timeout=60, client_id=7)
 
 

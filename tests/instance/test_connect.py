@@ -102,9 +102,9 @@ def test_the_cursor_is_under_the_name_of_the_database(url: str, destination: str
         ({"tables": ["shop.orders", "shopp.*"]}, r"tables 'shopp\.\*' matches no table"),
         ({"tables": "shop"}, "names 'shop' without a database"),
         ({"tables": 3}, "tables must be a name or several, not 3"),
-        ({"tables": [3]}, "tables are named by str, not by int"),
+        ({"tables": [3]}, "each name in tables must be a str, not int"),
         ({"tables": "shop.orders", "filter": "shop"}, "tables or filter, not both"),
-        ({"password": SECRET}, "password is for a URL"),
+        ({"password": SECRET}, "password applies to a URL only"),
         ({"start": "now"}, "start is "),
         ({"meta": 3}, "meta must be such as"),
     ],
@@ -134,7 +134,7 @@ def test_a_database_without_tables_and_a_server_without_any_are_told() -> None:
     log = FakeBinlog()
     with log.serve(user="canal", password=SECRET) as server:
         url = f"mysql://canal:{SECRET}@{server.host}:{server.port}/shop"
-        with pytest.raises(ConfigError, match=r"tables 'shop\.\*' matches no table: our user may see none at all"):
+        with pytest.raises(ConfigError, match=r"tables 'shop\.\*' matches no table: the user cannot see any table"):
             canal.connect(url)
         log.table("crm", "orders", "id INT PRIMARY KEY")
         with pytest.raises(ConfigError, match=r"tables 'shop\.\*' matches no table") as caught:

@@ -65,7 +65,7 @@ def test_on_lost_decides_for_the_client_that_is_lost_alone(on_lost: Any, expecte
         assert read(instance, 1, len(expected) + 1) == [*expected, 15]
         assert read(instance, 2, 1) == [15]
     assert is_told(alarms, "the position of client 1 is lost")
-    assert is_told(alarms, "the line of client 1, which is behind: THE POSITION")
+    assert is_told(alarms, "while client 1 catches up: THE POSITION")
 
 
 def is_told(alarms: list[str], text: str) -> bool:

@@ -85,7 +85,7 @@ def test_mistakes_of_calls_are_gone_after_their_remedies() -> None:
         instance.subscribe(wrong)
     instance.subscribe(filter=wrong)
     first, second = (instance.get_without_ack(1, timeout=10) for _ in range(2))
-    with pytest.raises(CanalError, match="Ack in the order of delivery"):
+    with pytest.raises(CanalError, match="Acknowledge in order of delivery"):
         instance.ack(second)
     with pytest.raises(CanalError, match="Ack or roll them back"):
         instance.get(1)

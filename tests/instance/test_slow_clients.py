@@ -60,7 +60,7 @@ def test_an_alarm_names_who_holds_the_store_back_and_is_over_when_he_goes_on() -
 
         assert "client 2 (" in told
         assert "client 1" not in told
-        assert "9 of them handed out and not acked" in told
+        assert "9 of them returned and not acknowledged" in told
         instance.unsubscribe(2)
         reader.join(60)
         assert alarms.wait(lambda message: message.is_over)
@@ -149,7 +149,7 @@ def test_the_last_client_is_never_evicted_and_both_are_kept_where_both_are_slow(
     with instance_of(table.fake, store_entries=16, slow_after=0.02, on_slow="evict", alarm=alarms) as instance:
         for client in (1, 2):
             instance.subscribe(client)
-        alarms.wait(lambda told: "nobody gets anything new" in told)
+        alarms.wait(lambda told: "no client receives new entries" in told)
 
         assert not is_behind(instance, 1)
         assert not is_behind(instance, 2)
