@@ -98,12 +98,12 @@ def test_the_cursor_is_under_the_name_of_the_database(url: str, destination: str
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"tables": "shop.oders"}, r"tables .shop.oders. matches no table .* now. Did you mean shop.orders. Name a table"),
+        ({"tables": "shop.oders"}, r"tables .shop.oders. matches no table .* now. Did you mean shop.orders. Use filter for a table"),
         ({"tables": ["shop.orders", "shopp.*"]}, r"tables 'shopp\.\*' matches no table"),
-        ({"tables": "shop"}, "names 'shop' without a database"),
+        ({"tables": "shop"}, "neither the table name 'shop' nor the URL has a database"),
         ({"tables": 3}, "tables must be a name or several, not 3"),
         ({"tables": [3]}, "each name in tables must be a str, not int"),
-        ({"tables": "shop.orders", "filter": "shop"}, "tables or filter, not both"),
+        ({"tables": "shop.orders", "filter": "shop"}, "either tables or filter"),
         ({"password": SECRET}, "password applies to a URL only"),
         ({"start": "now"}, "start is "),
         ({"meta": 3}, "meta must be such as"),

@@ -87,7 +87,7 @@ def test_mistakes_of_calls_are_gone_after_their_remedies() -> None:
     first, second = (instance.get_without_ack(1, timeout=10) for _ in range(2))
     with pytest.raises(CanalError, match="Acknowledge in order of delivery"):
         instance.ack(second)
-    with pytest.raises(CanalError, match="Ack or roll them back"):
+    with pytest.raises(CanalError, match="Acknowledge them or roll them back"):
         instance.get(1)
     instance.ack(first)
     with pytest.raises(CanalError, match="It was acked or rolled back before"):
