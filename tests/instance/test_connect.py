@@ -98,7 +98,7 @@ def test_the_cursor_is_under_the_name_of_the_database(url: str, destination: str
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"tables": "shop.oders"}, r"tables .shop.oders. matches no table .* now. Did you mean shop.orders. Use filter for a table"),
+        ({"tables": "shop.oders"}, r"tables .shop.oders. matches no table .* now. Did you mean shop.orders. Use filter"),
         ({"tables": ["shop.orders", "shopp.*"]}, r"tables 'shopp\.\*' matches no table"),
         ({"tables": "shop"}, "neither the table name 'shop' nor the URL has a database"),
         ({"tables": 3}, "tables must be a name or several, not 3"),

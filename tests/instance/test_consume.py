@@ -377,7 +377,7 @@ def test_stop_ends_it() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"workers": 0}, "workers"), ({"workers": 1, "key": "id"}, "key is"), ({"workers": 1, "in_flight": 0}, "in_flight")],
+    [({"workers": 0}, "workers"), ({"workers": 1, "key": "id"}, "key must be"), ({"workers": 1, "in_flight": 0}, "in_flight")],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with Log(1).instance() as instance:

@@ -176,7 +176,7 @@ def test_get_refuses_to_mix_with_batches_that_wait_for_their_ack() -> None:
     with composed(whole(1, 1) + whole(2, 1)) as instance:
         instance.subscribe()
         instance.get_without_ack(1, timeout=60)
-        with pytest.raises(canal.BatchError, match="not acked"):
+        with pytest.raises(canal.BatchError, match="not acknowledged"):
             instance.get(1)
 
 

@@ -90,7 +90,7 @@ def test_mistakes_of_calls_are_gone_after_their_remedies() -> None:
     with pytest.raises(CanalError, match="Acknowledge them or roll them back"):
         instance.get(1)
     instance.ack(first)
-    with pytest.raises(CanalError, match="It was acked or rolled back before"):
+    with pytest.raises(CanalError, match="It was acknowledged or rolled back before"):
         instance.ack(second.id + 1)
     instance.ack(second)
     assert rows_of(first) + rows_of(second) + read_up_to(instance, 3) == [1, 2, 3]

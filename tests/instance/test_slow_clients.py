@@ -91,7 +91,7 @@ def test_a_client_that_is_evicted_reads_on_and_catches_up(limit: dict[str, Any],
             instance.subscribe(client)
         message = instance.get_without_ack(handed, timeout=60, client_id=2) if handed else canal.Message(-1, [])
         assert read(instance, 1, 100) == list(range(100))
-        alarms.wait(lambda told: "client 2" in told and "of its own" in told)
+        alarms.wait(lambda told: "client 2" in told and "separate connection" in told)
         got = rows_of(message)
         instance.ack(message.id, client_id=2)  # that of a batch from before the eviction counts
         got += read(instance, 2, 100 - len(got))
@@ -162,7 +162,7 @@ def test_who_subscribes_while_the_slowest_is_evicted_begins_with_what_is_kept() 
         instance.subscribe(1)
         instance.subscribe(2)
         first = read(instance, 1, 20)
-        alarms.wait(lambda told: "of its own" in told)
+        alarms.wait(lambda told: "separate connection" in told)
         instance.subscribe(3)
         third = read(instance, 3, 50 - len(first))
 
@@ -191,7 +191,7 @@ def test_what_a_client_is_behind_by_may_be_purged() -> None:
         instance.subscribe(1)
         instance.subscribe(2)
         read(instance, 1, 40)
-        alarms.wait(lambda told: "of its own" in told)
+        alarms.wait(lambda told: "separate connection" in told)
         table.fake.rotate()
         table.write(1)
         assert read(instance, 1, 1) == [40]  # a server purges no log that it sends
