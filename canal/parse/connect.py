@@ -257,9 +257,9 @@ class _Reconnect:
 
 
 def purged_alone(standby: Connection, source: Source) -> GtidSet | None:
-    """Return what the standby has purged and the source has never executed, or None if they have no GTIDs of one kind.
+    """Return what the standby has purged and the source has never executed, or None without GTIDs of the same kind.
 
-    The source is read later, so a transaction on its way to it is not counted.
+    The source is read later, so a transaction that still has to reach it is not counted.
     """
     if not standby.has_gtids:
         return None

@@ -57,15 +57,15 @@ class GroupParser(OwnParser):
 
     Transactions pass whole, each member's in the order of the log. A position has a position per member
     (``Position.members``), so each member resumes exactly after a restart. ``entry.member`` names an entry's member. Each member
-    is started for the destination ``DESTINATION.NAME``, which names its alarms and schema history. The first failure of a
+    is started for the destination ``DESTINATION.NAME``, which names alarms and schema history. The first failure of a
     member, such as :class:`canal.PositionLostError`, stops the group. A source that does not answer is retried.
 
     Args:
         parsers: the members by name. Cursors store these names: letters, digits, "_" and "-". A member that a cursor lacks
             begins at the configured start. A cursor with an unknown member is refused.
         order: "arrival" passes transactions as they come. "time" passes the transaction that ended first, in whole seconds
-            by the servers' clocks: it waits until every other member has reached its time. Clock order is not causal order
-            (docs/how-to/several-sources.md). ``late`` counts transactions that came after a later one.
+            by the servers' clocks: it waits until every other member has reached that time. Clock order is not causal order
+            (docs/how-to/several-sources.md). ``late`` counts transactions out of order.
         idle_after: seconds. With "time", an idle member counts as having reached the time of the last heartbeat
             (``MySQLSource.heartbeat_interval``) minus this allowance for clock differences and long statements.
         stalled_after: seconds without a change or heartbeat before an alarm names a member that others wait for.
@@ -75,7 +75,7 @@ class GroupParser(OwnParser):
 
     Attributes:
         members: the parsers by name.
-        joined: called with the start of a member that the cursors lack, before its first entries pass.
+        joined: called with the start of a member that the cursors lack, before any entry passes.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class GroupParser(OwnParser):
         """Number of transactions since the start that came after a transaction with a later time.
 
         Causes: a clock that was set back, a statement that ran longer than ``idle_after``, a stalled member, or a transaction
-        delivered in pieces, which counts with the time of its end. With "arrival" it counts unsorted transactions.
+        delivered in pieces, which counts with the end time. With "arrival" it counts unsorted transactions.
         """
         return self._run.merge.late
 
@@ -170,7 +170,7 @@ class GroupParser(OwnParser):
         return [own for mark in self.marks() if (own := mark.member(name)) is not None]
 
     def _translate(self, name: str, found: dict[Position, Position | None]) -> None:
-        """Translate group positions after a member's failover. An unknown member position is left out, so its entries repeat."""
+        """Translate group positions after a member's failover. Leave out unknown positions, so that entries repeat."""
         translated: dict[Position, Position | None] = {}
         for mark in self.marks():
             own = mark.member(name)

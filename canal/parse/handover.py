@@ -65,7 +65,7 @@ def _found(connection: FullConnection, cursor: Position) -> Position | None:
     if event and is_at(cursor, event):
         begin = scan.boundary
         scan.feed(event)
-        # A single statement may be canal's last one, which is done, or the next one after our offset in the same second.
+        # A single statement may be canal's last, which is done, or the next after our offset in the same second.
         is_alone = begin.offset == cursor.offset
         position = scan.boundary if scan.whole == scan.offset and not is_alone else begin
     elif last and is_at(cursor, last) and scan.whole == scan.offset:

@@ -76,7 +76,7 @@ class ParserOptions:
 
     @property
     def sources(self) -> list[tuple[Source, Start]]:
-        """The source and its standby, each with its start position."""
+        """The source and the standby, each with a start position."""
         return [(self.source, self.start)] + ([(self.standby, self.standby_start)] if self.standby is not None else [])
 
 

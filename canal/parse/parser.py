@@ -127,7 +127,7 @@ def parser_teller(parser: EventParser) -> ParserTeller:
 
 @runtime_checkable
 class ClientAwareParser(Protocol):
-    """A parser that calls back about client cursors. Its Instance or group sets the callbacks.
+    """A parser that calls back about client cursors. The Instance or group sets the callbacks.
 
     Attributes:
         oldest: returns the position before which no client will resume, or None if it is unknown.
@@ -165,11 +165,11 @@ class SwitchingParser(Protocol):
 
 @runtime_checkable
 class MergingParser(Protocol):
-    """A parser that merges several parsers: its positions have ``members``.
+    """A parser that merges several parsers, with positions that have ``members``.
 
     Attributes:
         members: the parsers by name.
-        joined: called with the start of a member that the cursors lack, before its first entries pass.
+        joined: called with the start of a member that the cursors lack, before any entry passes.
     """
 
     members: dict[str, EventParser]
@@ -291,7 +291,7 @@ class BinlogParser(OwnParser):
 
     @property
     def whole_position(self) -> Position:
-        """Like ``position``, but before a transaction that was read in part: its GTID is not done."""
+        """Like ``position``, but before a transaction that was read in part, because that GTID is not done."""
         return self._run.decoder.group_position
 
     @property

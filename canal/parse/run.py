@@ -63,7 +63,7 @@ log = logging.getLogger("canal.parse")
 
 #: Opening events of a stream. A ROTATE alone does not identify the log yet.
 _OPENING = HEARTBEATS | {ROTATE}
-#: Check the start of a quiet log this many times less often than its end: it needs another connection.
+#: Check the start of a quiet log this many times less often than the end: it needs another connection.
 _LOG_CHECKS = 30
 #: The error of a server that is switched to gtid_mode=OFF during a dump by GTID set.
 _GTIDS_OFF = re.compile("anonymous transaction when auto_?position", re.IGNORECASE)

@@ -108,7 +108,7 @@ class Facts:
 
 @attrs.frozen
 class Decision:
-    """The name of the rule that matched, and the action ``how`` with its argument ``start``."""
+    """The name of the matching rule, and the action ``how`` with the argument ``start``."""
 
     rule: str
     how: How
@@ -232,7 +232,7 @@ RULES: tuple[StartRule, ...] = (
         How.MATCH,
         _position,
         "a position of another server, with a time: a standby, or another server at the same address",
-        "start `fallback_interval` before its time, or after its last transactions if they are found in the log",
+        "start `fallback_interval` before that time, or after the position's last transactions if they are found in the log",
     ),
     StartRule(
         "other server, no time",

@@ -20,7 +20,7 @@ import pytest
 
 from canal.binlog.server_facts import Release
 from canal.parse.log.events import ddl_context, parse_format, query_context
-from canal.parse.schema.catalog import Catalog, TableState
+from canal.parse.schema.catalog import Catalog, TableVersion
 from canal.parse.schema.map_schema import schema_from_map, with_nullability
 from canal.parse.schema.raw_map import RawTableMap, parse_table_map
 from canal.parse.source.connection import MySQLConnection
@@ -76,7 +76,7 @@ def logged_facts(column: ColumnSchema) -> tuple[Any, ...]:
     return column.name, column.nullable, column.unsigned and column.type_code != 13, column.key, column.labels
 
 
-def rest(state: TableState) -> tuple[Any, ...]:
+def rest(state: TableVersion) -> tuple[Any, ...]:
     """What a state has beside its columns, but the indexes that servers make for foreign keys, which are never unique."""
     keys = {key.name.lower(): key.columns for key in state.keys or () if key.unique}
     return state.charset, state.row_end, state.hidden, state.engine, state.partitioned, keys

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import canal
 from canal.parse.ahead import LoggedStatement, logged_statement
 from canal.parse.log.events import DdlContext, ddl_context, query_context
-from canal.parse.schema.catalog import Applied, Catalog, Key, TableState
+from canal.parse.schema.catalog import Applied, Catalog, Key, TableVersion
 from canal.parse.schema.classify import classify
 from canal.parse.schema.tables import table_from_document, table_to_document
 from canal.schema import UNTOLD, TableSchema, column_from_text
@@ -411,7 +411,7 @@ def test_without_the_indexes_a_lost_key_makes_a_table_doubtful() -> None:
     made = catalog()
     columns = (column_from_text("a", "int", key=True, nullable=False), column_from_text("b", "int"))
     for sql, after in (("add c int", "a int!*, b int, c int"), ("drop b", "a int!*"), ("drop primary key", None)):
-        made.put(TableState(TableSchema(D, "t", columns), "utf8mb4"))
+        made.put(TableVersion(TableSchema(D, "t", columns), "utf8mb4"))
         made.apply(f"alter table t {sql}", D)
 
         assert text(made) == after

@@ -45,7 +45,7 @@ class Assembly:
     """The open transaction, and entries of earlier transactions that are not delivered yet.
 
     Args:
-        deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
+        deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large transaction.
         piece_bytes, piece_entries: a larger transaction is delivered in pieces.
         look_ahead: returns the entries that a transaction rolls back later, see ``BinlogDecoder``.
 
@@ -54,10 +54,10 @@ class Assembly:
         run: the GTIDs done.
         tape: digests of transactions, if enabled.
         part: the piece number of new entries.
-        ordinal: the number of the next entry in its transaction.
+        ordinal: the number of the next entry in the transaction.
         skip: number of row changes that are done and must be skipped.
         state: a number of ``TransactionState``.
-        may_undo: whether the transaction may roll back rows later (ROLLBACK or ROLLBACK TO), by its GTID event.
+        may_undo: whether the transaction may roll back rows later (ROLLBACK or ROLLBACK TO), according to the GTID event.
         undone: ranges of entries that are rolled back later, as ordinals (first, last + 1); None if unknown.
         taken_back: in a look ahead: the ranges found so far.
         undone_row: the row count at the start of the present range; -1 outside a range.

@@ -126,7 +126,7 @@ class Continuity:
         self._has_ended = has_read
 
     def describe(self, description: bytes, form: Format) -> str:
-        """Check the log's FORMAT_DESCRIPTION and return its incarnation."""
+        """Check the log's FORMAT_DESCRIPTION and return the incarnation."""
         former, self._incarnation = self._incarnation, incarnation_of(description)
         rotated_at, self._rotated_at = self._rotated_at, None
         has_ended, self._has_ended = self._has_ended, False
@@ -187,7 +187,7 @@ class Continuity:
             )
 
     def meet(self, events: Sequence[bytes]) -> None:
-        """Compare the stream's first event with a canal cursor, which has the time and server id of the event at its offset."""
+        """Compare the stream's first event with a canal cursor, which has the event's time and server id."""
         first = first_of(events)
         if first is None or not self.expects_event:
             return
@@ -224,7 +224,7 @@ class Continuity:
         return executed
 
     def follow(self, source: str | tuple[int, int], number: int, executed: Any) -> int:
-        """Check a GTID that does not follow the previous one. ``source`` is a UUID, or MariaDB's domain and server id.
+        """Check a GTID that does not follow the previous GTID. ``source`` is a UUID, or MariaDB's domain and server id.
 
         Returns:
             The number up to which transactions of ``source`` were already delivered from another server; 0 for none.

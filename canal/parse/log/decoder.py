@@ -113,12 +113,12 @@ class BinlogDecoder:
     """Turns raw events, in order, into lists of entries.
 
     Args:
-        resolve: called with the body of a new table map and the release that wrote it; returns its ``TableMap`` or raises.
+        resolve: called with the body of a new table map and the release that wrote it; returns a ``TableMap`` or raises.
         classify: ``(sql, default_schema, sql_mode=, flavor=) -> Statement`` for any statement except BEGIN and COMMIT.
         wants: ``Statement -> Statement | None``: the part of a statement to deliver.
         changed: called with each ``Statement`` that may change a schema, the text and the QUERY event, before later table
             maps are resolved.
-        deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large one.
+        deliver: called with a non-empty list of entries: whole transactions, except pieces of a very large transaction.
         piece_bytes, piece_entries: a larger transaction is delivered in pieces.
         inflated_bytes: maximum size of an event after decompression.
         read_again: ``(PreparedXa, offset) -> events``: the log from the start of a prepared XA transaction, starting with
@@ -199,7 +199,7 @@ class BinlogDecoder:
             self.assembly.prepared = tuple([PreparedXa(one.xid, "", 0) for one in position.xa])
 
     def replay(self, prepared: PreparedXa, deliver: Callable[[list[Entry]], None]) -> BinlogDecoder:
-        """Return a decoder to read the same log again, from a prepared XA transaction to its XA PREPARE."""
+        """Return a decoder to read the same log again, from the start of a prepared XA transaction to XA PREPARE."""
         assembly = self.assembly
         found = None
         if self._look_ahead is not None and prepared.journal:  # now, because a source allows one side read at a time
@@ -276,7 +276,7 @@ class BinlogDecoder:
 
     @property
     def position(self) -> Position:
-        """The position after the present event, as if its transaction were done."""
+        """The position after the present event, as if the transaction were done."""
         return self._position(self.offset, self.assembly.run.behind())
 
     @property
@@ -304,7 +304,7 @@ class BinlogDecoder:
     def _event(self, p: bytes, size: int) -> None:
         self._at = self.offset
         if size < layout.HEADER:
-            raise TruncatedError(f"an event of {size} bytes is shorter than its header")
+            raise TruncatedError(f"an event of {size} bytes is shorter than a header")
         kind = p[layout.TYPE]
         if wire.u32(p, layout.SIZE) != size:
             raise DecodeError(
@@ -487,7 +487,7 @@ class BinlogDecoder:
         if self._continuity is not None:
             self.incarnation = self._continuity.describe(data, form)
             self.assembly.is_doubtful = self._continuity.is_open
-        # Only when a log is read from its start: otherwise such rows are the rest of a transaction.
+        # Only when a log is read from the start: otherwise such rows are the rest of a transaction.
         self._bare = not form.release.has("transactions_logged") and wire.u32(data, layout.END) != 0
         self.maps.end_statement()
         if form.created:
@@ -500,7 +500,7 @@ class BinlogDecoder:
             if self.assembly.part:
                 raise SourceError(
                     f"the source stopped inside transaction {txn!r} whose first rows are already delivered",
-                    remedy="Undo the delivered rows of this transaction, then continue from its start.",
+                    remedy="Undo the delivered rows of this transaction, then continue from the start of it.",
                 )
             log.warning("[%s] the source stopped inside %r: it is rolled back, and dropped here too", self.destination, txn)
         self._forget_query()

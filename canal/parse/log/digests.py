@@ -1,4 +1,4 @@
-"""Finds a reader's position in another server's log by digests of its last transactions.
+"""Finds a reader's position in another server's log by digests of the last transactions.
 
 Never guesses: of several matching positions it chooses the first, so events may repeat but none is skipped.
 """
@@ -26,7 +26,7 @@ _DIGEST = 16
 """Hexadecimal digits of a transaction's digest."""
 
 Done = tuple[str, Callable[[], Position] | None]
-"""A digest in a log, and a function that returns the position after its transaction; None if the transaction continues."""
+"""A digest in a log, and a function that returns the position after the transaction; None if the transaction continues."""
 
 
 @attrs.frozen
@@ -41,7 +41,7 @@ def find_tail(tail: str, log: Iterable[Done]) -> TailPosition | None:
     """Return the position in ``log`` after the transactions in ``tail``; None if the log contains none of them.
 
     A transaction matches if the transactions before it match too, as far back as the tail and the log go. The log may lack
-    the last ``missing`` transactions: a replica with replication lag, or one that crashed.
+    the last ``missing`` transactions: a replica with replication lag, or after a crash.
     """
     wanted = digests_of(tail)
     numbers: dict[str, list[int]] = {}

@@ -1,6 +1,6 @@
 """Decodes rare binlog events in plain Python: formats, GTID lists, compressed events.
 
-Keeps no state: each function maps the bytes of one event to a value.
+Keeps no state: each function maps the bytes of an event to a value.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_EVENT_BYTES = 1 << 30
 MAX_INFLATED_BYTES = 256 << 20
 _CHUNK = 1 << 20
 
-#: CRC32 of any event followed by its own CRC32 in little-endian order.
+#: CRC32 of any event followed by that event's CRC32 in little-endian order.
 CRC_RESIDUE = 0x2144DF1C
 DAMAGED = f"The log or the connection is damaged: compare with the file on the server. {GO_ON_AFTER}"
 INSIDE = "The position is inside a transaction: start at the beginning of a transaction, or move the cursor there with seek()."
@@ -282,7 +282,7 @@ _START_ALTER, _ROLLBACK_ALTER = 0x02, 0x08  # extra flags of MARIADB_GTID
 
 
 def is_undecided_alter(data: bytes, end: int) -> bool:
-    """Return whether a MariaDB GTID event announces the start or failure of an ALTER rather than its effect.
+    """Return whether a MariaDB GTID event announces the start or failure of an ALTER rather than the effect.
 
     With binlog_alter_two_phase (10.8 and later) the statement is logged before execution and again when it is done.
     """
@@ -340,7 +340,7 @@ def _inflate_zstd(data: bytes, inflated: int) -> Iterator[bytes]:
 
 def _split(chunks: Iterator[bytes], limit: int) -> Iterator[bytes]:
     """Split the chunks into events. An event larger than a chunk is assembled in a separate buffer."""
-    begun, need = None, layout.HEADER  # an incomplete event, and its length, or the header's until the length is known
+    begun, need = None, layout.HEADER  # an incomplete event, and the event's length, or the header's until that is known
     for chunk in chunks:
         at, have = 0, len(chunk)
         while at < have:

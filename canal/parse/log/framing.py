@@ -17,7 +17,7 @@ from canal.rows import wire
 
 #: Normal buffer size; a larger event grows the buffer.
 BUFFER_BYTES = 1 << 20
-#: A packet of this length continues in the next one.
+#: A packet of this length continues in the next packet.
 MAX_PACKET = 0xFFFFFF
 _MAX_PACKET = MAX_PACKET  # a C integer when compiled, not visible to Python code
 #: Longer than any server's error message.
@@ -71,7 +71,7 @@ class Events:
             at += size + self.gap
 
     def __getitem__(self, number: Any) -> Any:
-        """Return the bytes of one event, or a list for a slice."""
+        """Return the bytes of an event, or a list for a slice."""
         if isinstance(number, slice):
             return list(self)[number]
         self.check()
@@ -93,7 +93,7 @@ Sequence.register(Events)
 
 
 class Framer:
-    """Base class with the buffer: bytes are added at its end, and whole events leave at its start.
+    """Base class with the buffer: bytes are added at the end, and whole events leave at the start.
 
     ``reads`` counts the calls of ``room``, each of which invalidates earlier events.
     """
@@ -114,7 +114,7 @@ class Framer:
         return self._end - self._start
 
     def room(self) -> memoryview:
-        """Return a writable view of the free part of the buffer; fill its start, then call ``advance``.
+        """Return a writable view of the free part of the buffer. Fill the start of the view, then call ``advance``.
 
         It is empty only after an error or the end of the stream. Do not use the view after ``advance``.
         """
@@ -267,7 +267,7 @@ class PacketFramer(Framer):
             self._joined = 0
 
     def _check_length(self, length: int, status: int, event_length: int) -> None:
-        """Set ``error`` if the length of an incomplete packet differs from its event's.
+        """Set ``error`` if an incomplete packet's length differs from that of the event.
 
         With a damaged length we would wait for megabytes, which an idle server takes hours to send.
         """
@@ -278,7 +278,7 @@ class PacketFramer(Framer):
             self._wrong_length(length)
 
     def _wrong_length(self, length: int) -> None:
-        self.error = DecodeError(f"a packet of {length} bytes does not match the length of its event", remedy=_DAMAGED)
+        self.error = DecodeError(f"a packet of {length} bytes does not match the event's length", remedy=_DAMAGED)
 
     def _not_event(self, payload: bytes) -> None:
         if not payload:
@@ -291,7 +291,7 @@ class PacketFramer(Framer):
             self.error = DecodeError(f"the server sent a packet that begins with {payload[0]:#04x} in the dump", remedy=_DAMAGED)
 
     def _out_of_order(self, found: int, is_error: bool) -> None:
-        # A MariaDB server that shuts down sends its error packet with number 0.
+        # A MariaDB server that shuts down sends the error packet with number 0.
         if not is_error:
             self.error = DecodeError(f"received packet number {found} instead of {self._sequence}", remedy=_DAMAGED)
 
@@ -357,7 +357,7 @@ class FileFramer(Framer):
     def _relay_log(self) -> None:
         """Set ``error``: RELAY_LOG_F (in old replicas only in ROTATE) or a source's artificial ROTATE marks a relay log."""
         self.error = UnsupportedError(
-            "this is a replica's relay log, with journal names and offsets of its source",
+            "this is a replica's relay log, with the source's journal names and offsets",
             remedy="Read the source's binlog, or the replica's binlog written with log_replica_updates.",
         )
 

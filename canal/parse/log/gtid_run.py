@@ -11,14 +11,14 @@ from canal.model.transaction import Transaction
 
 
 class GtidRun:
-    """A set of GTIDs, a run of consecutive numbers of one source after it, and the open group.
+    """A set of GTIDs, a run of consecutive numbers from the same source, and the open group.
 
     A group is a GTID's transaction, or a transaction or statement without a GTID. It is done when it ends.
 
     Attributes:
         base: the GTIDs that are done without the run; None if unknown.
         offset: start of the open group in the journal.
-        source, number: its GTID: a UUID or MariaDB's (domain, server id); None without a GTID.
+        source, number: the group's GTID: a UUID or MariaDB's (domain, server id); None without a GTID.
         last_committed, sequence_number: MySQL's logical clock, see ``Transaction``; 0 if unknown.
     """
 

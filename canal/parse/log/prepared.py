@@ -2,7 +2,7 @@
 
 Never decides about rows; the decoder does. The rows of a prepared XA transaction are read again after a restart, if they
 were too many to hold, or if the start is between XA PREPARE and XA COMMIT. A transaction that is delivered in pieces is
-scanned first, because it may roll back some of its rows.
+scanned first, because it may roll back some rows.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def read_again(connection: Any, wanted: PreparedXa, committed: Position) -> Iter
     try:
         yield from connection.replay(position.journal, position.offset)
     except PositionLostError as error:
-        raise _lost(wanted, committed, f"its rows were at {position.journal}:{position.offset}") from error
+        raise _lost(wanted, committed, f"the rows were at {position.journal}:{position.offset}") from error
 
 
 def _lost(wanted: PreparedXa, committed: Position, why: str) -> PositionLostError:
     return PositionLostError(
         f"XA transaction {wanted.xid} was prepared before this reader's start and is committed at {committed}, but {why}",
         position=committed,
-        remedy="Copy the tables that it changed again: its rows are gone.",
+        remedy="Copy the tables that it changed again: the rows are gone.",
     )
 
 

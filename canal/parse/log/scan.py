@@ -83,7 +83,7 @@ def transaction_start(connection: Any, position: Position) -> int:
         if first[layout.TYPE] in _GTIDS if first is not None else _is_end(connection, position):
             return position.offset
     except SourceError as error:
-        # Probably no event begins there. A server reports that as a position beyond its log.
+        # Probably no event begins there. A server reports that as a position beyond the log.
         is_gone = isinstance(error, PositionLostError) and error.reason is not LostReason.BEYOND
         if is_gone or isinstance(error, ConnectionLostError):
             raise
@@ -110,7 +110,7 @@ def first_to_scan(names: Sequence[str], begin: Callable[[str], int | None], targ
     """Return the index of the log to scan for the first transaction at or after ``target`` (seconds).
 
     That is the log before the first log created at or after ``target``, or the last log. Clocks may go back, so every
-    earlier log is queried for its creation time.
+    earlier log is queried for the creation time.
 
     Raises:
         PositionLostError: the oldest log was created at or after ``target``, and earlier logs were purged.

@@ -135,7 +135,7 @@ def explicit_defaults(decoder: LogContext, data: bytes) -> bool | None:
 def rollback(decoder: LogContext, data: bytes, start: int, statement: Statement) -> None:
     """Apply ROLLBACK or ROLLBACK TO.
 
-    Servers from 5.5 on log these only if the transaction has changes that cannot be undone, besides its rows.
+    Servers from 5.5 on log these only if the transaction has changes besides rows that cannot be undone.
     """
     assembly, txn = decoder.assembly, decoder.assembly.txn
     is_partial = statement.verb == Verb.ROLLBACK_TO

@@ -23,7 +23,7 @@ class TableMaps:
     """Finds the table of a rows event by id, and the ``TableMap`` of a repeated map by its bytes.
 
     Args:
-        resolve: called with the body of a new table map and the release that wrote it; returns its ``TableMap`` or raises.
+        resolve: called with the body of a new table map and the release that wrote it; returns a ``TableMap`` or raises.
     """
 
     def __init__(self, resolve: Callable[[bytes, Release], TableMap]) -> None:

@@ -15,7 +15,7 @@ from canal.model.transaction import Transaction
 from canal.position import TAIL_BYTES
 from canal.rows import wire
 
-#: Maximum bytes of digests before unreferenced ones are dropped.
+#: Maximum bytes of digests to keep before dropping unreferenced digests.
 _TAPE_BYTES = 32768
 #: Odd multiplier that spreads a few bits over 32. C integers when compiled.
 _SPREAD = 0x9E3779B1
@@ -41,7 +41,7 @@ class Tape:
         self.is_open = self._has_ddl = False
 
     def stamp(self, txn: Transaction) -> None:
-        """Begin a transaction: its digests follow those of earlier transactions."""
+        """Begin a transaction: new digests follow those of earlier transactions."""
         if len(self._bytes) > _TAPE_BYTES:
             self._bytes = self._bytes[-TAIL_BYTES:]
         txn.tape = self._bytes

@@ -37,7 +37,7 @@ class XaTransactions:
 
     Attributes:
         held_bytes: size of the held rows.
-        replayed, replayed_rows: in a decoder that reads a prepared transaction again: its xid after XA PREPARE, and its
+        replayed, replayed_rows: in a decoder that reads a prepared transaction again: the xid after XA PREPARE, and the
             number of rows.
     """
 
@@ -89,7 +89,7 @@ class XaTransactions:
                 self._deliver(decoder, txn, prepared, start, is_committed=False)
             except (PositionLostError, UnsupportedError) as error:
                 log.warning(
-                    "[%s] XA transaction %s is rolled back, but it cannot be read again to check whether its statements changed "
+                    "[%s] XA transaction %s is rolled back, but it cannot be read again to check whether statements changed "
                     "tables without transactions: %s",
                     decoder.destination,
                     statement.xid,
@@ -134,7 +134,7 @@ class XaTransactions:
         xid: str,
         held: tuple[list[Entry], int, int] | None,
     ) -> None:
-        """End the open transaction with canal's properties. ``held``: its rows, kept for XA COMMIT; None to keep no rows."""
+        """End the open transaction with canal's properties. ``held``: the rows to keep for XA COMMIT; None to keep no rows."""
         assembly = decoder.assembly
         self._forget(assembly, xid)
         if what == "XA PREPARE":
@@ -161,7 +161,7 @@ class XaTransactions:
         log.log(
             logging.INFO if self._has_told else logging.WARNING,
             "[%s] more than %d XA transactions are prepared: forgetting the position of %s. If it is committed, the log is "
-            "searched for its rows. XA RECOVER on the source lists the prepared transactions",
+            "searched for the rows. XA RECOVER on the source lists the prepared transactions",
             decoder.destination,
             _MOST_PREPARED,
             assembly.prepared[0].xid,
@@ -192,7 +192,7 @@ class XaTransactions:
             raise UnsupportedError(
                 f"the rows of XA transaction {prepared.xid} are before the start, and this source cannot be read there",
                 event_type=QUERY,
-                remedy="Start before its XA PREPARE.",
+                remedy="Start before the XA PREPARE.",
             )
         log.info("[%s] reading XA transaction %s again", decoder.destination, prepared.xid)
         again = decoder.replay(prepared, lambda entries: _adopt(assembly, txn, entries, offset, rows=is_committed))
@@ -216,7 +216,7 @@ class XaTransactions:
 
 
 def _adopt(assembly: Assembly, txn: Transaction, entries: list[Entry], offset: int | None, *, rows: bool) -> None:
-    """Make entries of a prepared transaction part of the open transaction, with its GTID and the offset of its commit."""
+    """Make entries of a prepared transaction part of the open transaction, with that GTID and the offset of the commit."""
     for entry in entries:
         if entry.entry_type == _ROWDATA and (rows or entry.table is None):
             entry.move(txn, entry.offset if offset is None else offset)

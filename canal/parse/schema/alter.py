@@ -32,7 +32,7 @@ from canal.schema import UNTOLD, ColumnSchema, TableSchema, column_from_text, is
 def altered(
     state: TableVersion, change: Alteration, dialect: Dialect, database: str | None, session: str | None = None
 ) -> TableVersion:
-    """Return the table after the clauses. ``database``: its schema's default charset; ``session``: the current schema's."""
+    """Return the table after the clauses. Default charsets: ``database`` of its schema, ``session`` of the current one."""
     convert = None
     if change.convert is not None:
         unsure = dialect.is_mariadb and not dialect.has("convert_by_database")
@@ -236,7 +236,7 @@ def _place_of(placed: Placed, columns: list[_Made]) -> int:
 
 
 def _converted(column: ColumnSchema, charset: str | None, dialect: Dialect) -> ColumnSchema:
-    """Convert an existing column for CONVERT TO. A column that the same statement defines keeps its type."""
+    """Convert an existing column for CONVERT TO. A column that the same statement defines keeps the type."""
     base = column.base_type
     if charset is None or column.charset in (None, "binary") or base == "json":
         return column
@@ -291,7 +291,7 @@ def _relabelled(labels: tuple[str, ...], old: str, new: str, dialect: Dialect) -
 
 def _relabelled_one(label: str, old: str, new: str) -> str:
     raw = encoded(label, old) if is_sure(label) else label_bytes(label)
-    # Servers show a label that their own charset lacks as "?"; its bytes are then unknown.
+    # Servers show "?" for a label that the charset lacks. The bytes are then unknown.
     return label if not is_sure(label) and b"?" in raw else label_text(raw, new)
 
 
@@ -400,7 +400,7 @@ def _kept_part(
     columns: list[ColumnSchema],
     made: list[_Made],
 ) -> tuple[str, int | None] | None:
-    """Return a key part that stays; None if its column is gone."""
+    """Return a key part that stays; None if the column is gone."""
     old, length = part
     new = _successor(old, made) if old else ""
     if not old or not new:
@@ -411,7 +411,7 @@ def _kept_part(
 
 
 def _prefix_of_whole(column: ColumnSchema) -> int | None:
-    """Return the prefix length of MySQL's key on a whole ENUM, SET or POINT after a change to text: mostly its bytes."""
+    """Return the prefix length of MySQL's key on a whole ENUM, SET or POINT after a change to text: mostly the size in bytes."""
     if column.base_type == "point":
         return POINT_BYTES
     if column.labels is None:
@@ -424,7 +424,7 @@ def _prefix_of_whole(column: ColumnSchema) -> int | None:
 def _length(
     old_name: str, name: str, length: int | None, state: TableVersion, change: Alteration, columns: list[ColumnSchema]
 ) -> int | None:
-    """Return the prefix length of a key part. A text or geometry that replaces a dropped column inherits its length."""
+    """Return the prefix length of a key part. A text or geometry inherits the length of the dropped column that it replaces."""
     new = next(column for column in columns if column.name.lower() == name.lower())
     if old_name.lower() not in change.dropped:
         if length and new.base_type.endswith(("text", "blob")):
@@ -440,7 +440,7 @@ def _length(
 
 
 def _successor(name: str, made: list[_Made]) -> str:
-    """Return the column that replaces another in a key: the first that CHANGE made of it, or that has its name."""
+    """Return the column that replaces another in a key: the first that CHANGE made of it, or that has the same name."""
     wanted = name.lower()
     return next((m.column.name for m in made if (m.old or m.name) == wanted), "")
 

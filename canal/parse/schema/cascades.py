@@ -24,7 +24,7 @@ def _cascading(rule: str) -> str:
 
 @attrs.frozen(order=True)
 class ForeignKey:
-    """A foreign key of ``child``, and its effect on child rows when ``parent`` changes."""
+    """A foreign key of ``child``, with the effect on child rows when ``parent`` changes."""
 
     child: Table
     parent: Table
@@ -105,7 +105,7 @@ class CascadeWatch:
     def __init__(self, delivers: Callable[[str, str], bool], alarm: Callable[[str], None]) -> None:
         self._delivers = delivers
         self._alarm = alarm
-        self._keys = Recent[Table, set[ForeignKey]]()  # bounded: a table may vanish with its database unnoticed
+        self._keys = Recent[Table, set[ForeignKey]]()  # bounded: a table may vanish unnoticed with the database
         self._told = Told[ForeignKey]()
 
     def add(self, keys: Iterable[ForeignKey]) -> None:
@@ -116,7 +116,7 @@ class CascadeWatch:
         self._tell(keys)
 
     def follow(self, sql: str, statement: Statement, *, sql_mode: int = 0, flavor: str = "") -> None:
-        """Process a statement of the log: add its keys, and follow dropped and renamed tables."""
+        """Process a statement of the log: add new keys, and follow dropped and renamed tables."""
         if statement.temporary:
             return
         if "ERASE" in statement.event_types:

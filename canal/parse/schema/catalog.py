@@ -33,11 +33,11 @@ class Applied:
 
 
 class Catalog(Tables):
-    """The tables of a source, updated by the statements of its log.
+    """The tables of a source, updated by the statements in the log.
 
     A table that is neither known nor doubtful does not exist. So first ``put`` all tables of the source, or pass
     ``complete=False`` or the ``unread`` databases. ``lower_case_table_names`` is the server's setting. If it is None
-    (unknown), a statement makes its tables doubtful if other names differ only in case, and those tables too.
+    (unknown), a statement makes tables doubtful whose names differ only in case.
     """
 
     def apply(
@@ -86,7 +86,7 @@ class Catalog(Tables):
         return self._with_namesakes(self._commit(change), statement)
 
     def _with_namesakes(self, applied: Applied, statement: Statement) -> Applied:
-        """Mark tables as doubtful whose names differ only in case, and tables of databases whose names do."""
+        """Mark tables and databases as doubtful if their names differ only in case."""
         if self.lower_case_table_names is not None:
             return applied
         doubtful = []
@@ -118,7 +118,7 @@ class Catalog(Tables):
         return Applied(changed, tuple(change.doubtful))
 
     def _doubt(self, statement: Statement) -> Applied:
-        """Mark the tables of a statement that is not understood as doubtful, those of its database, or all."""
+        """Mark the tables, the database's tables or all tables as doubtful for a statement that is not understood."""
         doubtful = list(statement.tables)
         if statement.schema_wide:
             doubtful += self.tables_of(statement.database)

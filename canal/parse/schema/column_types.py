@@ -49,7 +49,7 @@ SIGNED = _INTEGERS.keys() | _WITH_SCALE | {"year"}
 
 
 def read_type(scan: Scanner, dialect: Dialect) -> ColumnType:
-    """Parse a data type with its arguments. UNSIGNED and similar words are column attributes."""
+    """Parse a data type with arguments. UNSIGNED and similar words are column attributes."""
     if scan.peek()[0] != WORD:
         raise NotUnderstoodError("a type is missing")
     word = scan.take()[2].lower()

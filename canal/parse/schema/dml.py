@@ -17,7 +17,7 @@ _AFTER_TABLE = frozenset(
 
 
 def opaque_dml(schema: str) -> Statement:
-    """Return a statement that changes rows in a way its text does not show, such as by a stored function."""
+    """Return a statement that changes rows in a way that the text does not show, such as by a stored function."""
     return Statement("dml", "QUERY", default_schema=schema, doubtful=True)
 
 

@@ -46,7 +46,7 @@ class Snapshot:
 
 @runtime_checkable
 class SchemaHistory(Protocol):
-    """Stores versions of tables by position, for one destination at a time, used by one thread."""
+    """Stores versions of tables by position, for a single destination at a time, used by a single thread."""
 
     def open(self, destination: str) -> None:
         """Open the history. Raises HistoryError if the stored data is unusable."""
@@ -342,7 +342,7 @@ class FileHistory:
         elif version != _FORMAT:
             raise HistoryError(
                 f"{self._path} has format {version} instead of {_FORMAT}",
-                remedy="Use the version of this library that wrote it, or a later one.",
+                remedy="Use the version of this library that wrote it, or a later version.",
             )
         elif database.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
             raise HistoryError(f"{self._path} is damaged", remedy=_DAMAGED)

@@ -127,7 +127,7 @@ def with_keys(
     a statement adds no key and does not change the columns of such a key. Only the first key can be shown as primary.
     """
     primary = {column.lower() for key in keys if key.is_primary for column, _ in key.columns}
-    # Servers process keys in sequence: for keys before a primary key, its columns may still be nullable.
+    # Servers process keys in sequence: for keys before a primary key, the primary columns may still be nullable.
     before = {column.name.lower(): column for column in columns}
     first = next((i for i, key in enumerate(keys) if key.is_primary), 0)
     columns = [attrs.evolve(c, nullable=False) if c.name.lower() in primary else c for c in columns]

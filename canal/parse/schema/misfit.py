@@ -1,4 +1,4 @@
-"""Compares a table map with the known schema of its table.
+"""Compares a table map with the known schema of the table.
 
 Never changes either.
 """

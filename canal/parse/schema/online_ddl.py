@@ -1,6 +1,6 @@
 """Recognises the shadow tables of gh-ost and pt-online-schema-change.
 
-Never takes a table for a shadow if its name does not match the tools' patterns, or if the log shows that a user created it.
+Never takes a table for a shadow if the name does not match the tools' patterns, or if the log shows that a user created it.
 Without evidence in the log, the name decides if the base table exists. An alarm reports the first row skipped by name alone.
 """
 
@@ -124,7 +124,7 @@ class ShadowTables:
     def _creator(name: Table, sql: str) -> _Maker:
         if _GHOST_MARK.search(sql):
             return _Maker.TOOL
-        # pt-osc never creates the old table, and a name of 64 characters may be truncated before its suffix.
+        # pt-osc never creates the old table, and a name of 64 characters may be truncated before the suffix.
         return _Maker.UNDECIDED if name[1].endswith("_new") or _may_be_cut(name[1]) else _Maker.USER
 
     def _renamed(self, old: Table, new: Table, statement: Statement, sql: str) -> _Maker | None:
@@ -144,7 +144,7 @@ class ShadowTables:
         if base is None:
             maker = self._makers.get(_folded(name))
             base = "" if maker is _Maker.USER else next(self._candidates(schema, table), "")
-            if maker is _Maker.TOOL and not base:  # its base table no longer exists
+            if maker is _Maker.TOOL and not base:  # the base table no longer exists
                 base = next((stem for stem, _ in stems(table) if self._passes(schema, stem)), "")
             self._bases[name] = base
         return base

@@ -55,7 +55,7 @@ class CharsetChoice:
 
 @attrs.frozen
 class ColumnType:
-    """A data type with its arguments, synonyms resolved."""
+    """A data type with arguments, after resolving synonyms."""
 
     base: str
     length: int | None = None

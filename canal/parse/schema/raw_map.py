@@ -87,7 +87,7 @@ class _Reader:
 
 
 def parse_table_map(body: bytes, release: Release = NEWEST) -> RawTableMap:
-    """Decode a TABLE_MAP event from its flags on (after the table id), without checksum."""
+    """Decode a TABLE_MAP event from the flags on (after the table id), without checksum."""
     schema, table, at = names_of(body)
     return parse_columns(schema, table, body[at:], release)
 

@@ -126,7 +126,7 @@ class Scanner:
         return token
 
     def accept(self, *keys: str) -> str:
-        """Take the next token if it is one of these keywords or marks; return it, or ""."""
+        """Take and return the next token if it is among these keywords or marks; otherwise return ""."""
         key = self.peek()[2]
         if key and key in keys:
             self.take()

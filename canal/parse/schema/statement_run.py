@@ -1,4 +1,4 @@
-"""Computes the effect of one DDL statement on the tables of a source.
+"""Computes the effect of a DDL statement on the tables of a source.
 
 Never changes tables: the caller applies the result as a whole, or not at all.
 """
@@ -156,7 +156,7 @@ class StatementRun:
         return None
 
     def _created(self, table: Table) -> TableVersion | None:
-        """Return the new table; None if its columns come from an unknown source."""
+        """Return the new table; None if the columns come from an unknown source."""
         scan = self.scan
         bracket = scan.peek()[2] == "(" and scan.peek(1)[2] == "LIKE"
         if bracket:

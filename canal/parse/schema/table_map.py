@@ -128,15 +128,13 @@ class TableResolver:
         known = None if raw.names is not None else self._find(raw)
         if raw.names is None and known is None and self._unknown_columns == "leave_out":
             if self._positional.is_first(name):
-                self._alarm(
-                    f"the columns of {raw.schema}.{raw.table} are unknown at this position of the log: its rows are skipped"
-                )
+                self._alarm(f"the columns of {raw.schema}.{raw.table} are unknown at this position of the log: skipping the rows")
             return self._filtered(raw, release)
         schema = self._schema(raw, known, alike)
         if release.is_mariadb:
             if not self._sequences and is_sequence(schema.columns):
                 if self._left_out.is_first(name):
-                    log.info("[%s] %s.%s is a sequence: its rows are skipped", self.destination, *name)
+                    log.info("[%s] %s.%s is a sequence: skipping the rows", self.destination, *name)
                 return self._filtered(raw, release)
             schema = self._completed(raw, schema, known)
         if self._whole_types and raw.names is not None:
@@ -197,11 +195,11 @@ class TableResolver:
         return _Shape(decoder, all_shown, delivered, column_names(delivered, all_shown))
 
     def delivers(self, schema: str, table: str) -> bool:
-        """Return whether statements about the table are delivered, and its rows as far as known in advance."""
+        """Return whether statements about the table are delivered, and rows as far as known in advance."""
         return self._tables.accepts(schema, table) and not (self._shadows and self._shadows.base_of(schema, table))
 
     def wants(self, statement: Statement) -> Statement | None:
-        """Return the part of a statement that the filter accepts: by any of its tables, or by its schema."""
+        """Return the part of a statement that the filter accepts, by any table in it or by the schema."""
         if statement.doubtful:
             return statement
         if statement.tables:
@@ -212,7 +210,7 @@ class TableResolver:
         return statement if self._tables.accepts(statement.database or statement.default_schema, "") else None
 
     def _check_masks(self, statement: Statement) -> None:
-        """Check that a renamed table keeps its masks, so that values do not become visible.
+        """Check that a renamed table keeps all masks, so that values do not become visible.
 
         Raises:
             ConfigError: the new name is delivered, and lacks a mask of the old name.
@@ -237,7 +235,7 @@ class TableResolver:
         try:
             decoder = RowDecoder(raw.types, raw.metas, None, (), self._timezone)
         except UnsupportedError:
-            decoder = None  # its rows are not delivered; they are only counted in a transaction with pieces
+            decoder = None  # the rows are not delivered; they are only counted in a transaction with pieces
         return TableMap(schema, (), decoder, False, size=_bytes_of(raw))
 
     def _completed(self, raw: RawTableMap, schema: TableSchema, known: TableSchema | None) -> TableSchema:
@@ -363,7 +361,7 @@ class TableResolver:
 
 
 def _bytes_of(raw: RawTableMap) -> int:
-    """Return the memory of a table map and its columns, if they are not shared."""
+    """Return the memory of a table map with columns that are not shared."""
     labels = sum(len(one) for one in raw.labels or () if one is not None)
     return _SHAPE_BYTES + _COLUMN_BYTES * len(raw.types) + _LABEL_BYTES * labels
 

@@ -1,4 +1,4 @@
-"""A table at a log position: its columns, and facts that affect later changes.
+"""A table at a log position: columns, and facts that affect later changes.
 
 Never parses a statement.
 """
@@ -13,7 +13,7 @@ from canal.schema import ColumnSchema, TableSchema
 
 @attrs.frozen
 class TableVersion:
-    """A table at a position: its columns in row order, and facts that affect later changes.
+    """A table at a position: columns in row order, and facts that affect later changes.
 
     ``charset``: the default of new text columns, None if unknown. ``keys``: all indexes in the server's order, None if
     unknown (then a change that depends on them makes the table doubtful).

@@ -41,7 +41,7 @@ class Tables:
         return self._tables.get(self.fold((schema, table)))
 
     def put(self, state: TableVersion) -> None:
-        """Set a table that was read from the server, or proved by the metadata of its rows."""
+        """Set a table that was read from the server, or proved by row metadata."""
         key = self.fold((state.schema.schema, state.schema.table))
         self.spell(key)
         self._tables[key] = state
@@ -170,7 +170,7 @@ class Tables:
 
 
 def discard(sets: dict[Any, set[Table]], key: Any, table: Table) -> None:
-    """Remove a table from a key's set, and the key with its last table."""
+    """Remove a table from a key's set, and remove the key if the set becomes empty."""
     tables = sets.get(key, set())
     tables.discard(table)
     if not tables:

@@ -110,7 +110,7 @@ def _created_table(scan: Scanner, table: Table, dialect: Dialect, charset: str) 
 
 
 def _table(scan: Scanner, table: Table, dialect: Dialect, charset: str) -> TableVersion:
-    """Parse a table from its first column on."""
+    """Parse a table from the first column on."""
     try:
         body = read_body(scan, dialect)
         options = create_options(scan)

@@ -43,7 +43,7 @@ def number(scan: Scanner) -> int:
 
 
 def group(scan: Scanner) -> frozenset[str]:
-    """Skip a group in parentheses, which begins here; return its words and names in lower case."""
+    """Skip a group in parentheses, which begins here; return the words and names in lower case."""
     if scan.peek()[2] != "(":
         raise NotUnderstoodError("a parenthesis is missing")
     depth, words = 0, set()

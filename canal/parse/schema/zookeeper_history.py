@@ -31,7 +31,7 @@ _DAMAGED: Final = "Delete the node while no process runs the destination: tables
 
 @attrs.frozen
 class _Step:
-    """The index entry of a step, stored in the node of its number and in further nodes for more pieces."""
+    """The index entry of a step, stored in the node with the step's number and in further nodes for more pieces."""
 
     id: int
     position: Position
@@ -67,7 +67,7 @@ class ZooKeeperHistory:
         self._own: Session | None = None
         self._fence: Callable[[], Fence | None] | None = None
         self._path = ""
-        #: The list as last read or written: its version (-1: it does not exist), the next step number, and the steps. None:
+        #: The list as last read or written: the version (-1: no list exists), the next step number, and the steps. None:
         #: unknown or uncertain.
         self._version: int | None = None
         self._next = 1
@@ -150,7 +150,7 @@ class ZooKeeperHistory:
         if document["format"] != _FORMAT:
             raise HistoryError(
                 f"{self._path} has format {document['format']!r} instead of {_FORMAT}",
-                remedy="Use the version of this library that wrote it, or a later one.",
+                remedy="Use the version of this library that wrote it, or a later version.",
             )
         numbers: list[int] = []
         for first, count in document["steps"]:
@@ -195,7 +195,7 @@ class ZooKeeperHistory:
     def _write(
         self, position: Position, made: int, tables: Mapping[Table, Version], settings: Mapping[str, Any] | None
     ) -> tuple[_Step, Create]:
-        """Write a step except its first node, which is created in the transaction of the list."""
+        """Write a step without the first node, which the transaction of the list creates."""
         document = {"settings": settings, "tables": [[*table, version] for table, version in tables.items()]}
         body = zlib.compress(json.dumps(document, separators=(",", ":")).encode("ascii"))  # has a checksum
         pieces = range(1, (len(body) - 1) // _PIECE + 1)

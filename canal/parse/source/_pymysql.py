@@ -152,7 +152,7 @@ _SALT: Final = 20
 _KNOWN: Final = b"\3"
 #: Maximum bytes that a server may send in a login. A greeting and keys are far smaller.
 _LOGIN_BYTES: Final = 1 << 20
-#: Maximum memory for the answer to one query, and for one row of a streamed result.
+#: Maximum memory for the answer to a query, and for a row of a streamed result.
 _ANSWER_BYTES: Final = 256 << 20
 _ROW_BYTES: Final = (2 << 30) + (1 << 20)
 #: Bytes that are received at once at most.
@@ -204,7 +204,7 @@ class _Connection(_Driver):  # type: ignore[misc]
     tls_required = False
     trust = Trust()
     _unix = False
-    #: Whether the server accepted the login from its password cache. Once the cache is empty, the login will be refused.
+    #: Whether the server accepted the login from the password cache. Once the cache is empty, the login will be refused.
     is_remembered = False
     _limit = _left = _LOGIN_BYTES
     _columns = 0

@@ -1,4 +1,4 @@
-"""The connection that the parser uses: one login for the dump, one session for queries."""
+"""The connection that the parser uses: a login for the dump, and a session for queries."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Dump:
             _pymysql.command(login, COM_BINLOG_DUMP, dump_packet(layout.FIRST, flags | SEND_ANNOTATE_ROWS, self._server_id, ""))
         else:
             self.warnings += self._proofs.check_executed(login, position)
-            # No file name: with one the server would start at that file and skip everything before it.
+            # No file name: with a name the server would start at that file and skip everything before it.
             encoded = _encode_gtids(position)
             _pymysql.command(login, COM_BINLOG_DUMP_GTID, dump_gtid_packet(flags, self._server_id, encoded))
 

@@ -258,7 +258,7 @@ class JournalReader:
         return size > at
 
     def is_there(self) -> bool | None:
-        """Return whether the open file still has its name; None if no file has that name."""
+        """Return whether the open file still has the same name; None if no file has that name."""
         try:
             return os.path.samestat(os.stat(self.path), os.fstat(self._file.fileno()))
         except OSError:

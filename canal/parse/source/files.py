@@ -438,7 +438,7 @@ def _tables_of(schema: Mapping[str, str] | str | MySQLSource | None, release: Re
 
 
 def _keys_of(name: str, text: str, flavor: str) -> list[ForeignKey]:
-    """Return the cascading foreign keys of one table. ``text`` is a column list or a whole CREATE TABLE."""
+    """Return the cascading foreign keys of a table. ``text`` is a column list or a whole CREATE TABLE."""
     schema, _, table = name.partition(".")
     if not re.match(r"\s*create\s", text, re.IGNORECASE):
         text = f"CREATE TABLE `{table}` ({text})"

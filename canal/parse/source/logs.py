@@ -1,4 +1,4 @@
-"""Queries a server about its logs: names, ends, GTIDs, and whether they contain a position.
+"""Queries a server about logs: names, ends, GTIDs, and whether they contain a position.
 
 Never reads a log.
 """

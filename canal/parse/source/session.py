@@ -141,7 +141,7 @@ class QuerySession:
         """Return the tables of a schema with this name or name prefix.
 
         A prefix may miss a table: MariaDB lists tables without locks, and during a RENAME that swaps two tables neither may be
-        listed. A whole name is looked up under its lock.
+        listed. A whole name is looked up under the table's lock.
         """
         condition, args = ("LEFT(table_name, %s) = %s", (len(name), name)) if is_prefix else ("table_name = %s", (name,))
         rows = self.rows(

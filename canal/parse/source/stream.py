@@ -54,7 +54,7 @@ class DumpStream:
 
     @property
     def ended(self) -> bool:
-        """Whether the server has reported the end of its log."""
+        """Whether the server has reported the end of the log."""
         return bool(self._framer.ended)
 
     def read(self, timeout: float) -> Sequence[bytes]:

@@ -54,7 +54,7 @@ def unlogged(release: Release, settings: Mapping[str, str], status: tuple[Any, .
             text = f"it is a replica with {name}=OFF, so replicated changes are not in the log"
             if role == "stopped":
                 text = f"{text}; replication is stopped now"
-            remedy = f"{remedy} Or read from its source server; or, if it no longer replicates, RESET its replication."
+            remedy = f"{remedy} Or read from the source server; or, if it no longer replicates, RESET the replication."
             yield Unlogged(name, text, remedy, is_fatal=role == "running")
     for option, names, which in zip(("binlog_do_db", "binlog_ignore_db"), map(str, status[2:4]), ("all other", "those")):
         if names:
