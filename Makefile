@@ -28,14 +28,14 @@ help:
 	@echo "make demo    a live shop in one process: changes, ack, rollback, restart"
 	@echo "make spark-demo  a Delta table follows a table through Spark (Java 17)"
 	@echo "make quick   the core without servers: seconds"
-	@echo "make check   ruff, mypy, the core interpreted and the layers, without servers or a compiler: two minutes"
+	@echo "make check   ruff, codespell, mypy, the core interpreted, the layers and the words, without servers: two minutes"
 	@echo "make test    what a change can break, against real servers (CANAL_TEST_SERVERS=skip leaves those tests out)"
 	@echo "make test-all  and what runs nightly: all server lines, older Sparks, large sizes, the whole suite interpreted"
 	@echo "make free-threaded  tests of values and of threads on a Python without the interpreter's lock, which it builds"
 	@echo "make fresh   make demo and make check in bare Debians, with and without a compiler (FRESH=trixie-gcc: one)"
 	@echo "make docs    the site of docs/, in build/site; a broken link is an error"
 	@echo "make matrix  the live tests on every server line and with their start-up options; makes docs/servers.md"
-	@echo "make lint    ruff and mypy"
+	@echo "make lint    ruff, codespell and mypy"
 	@echo "make bench   every stage beside the other readers of binlogs, answers checked (BENCH=--quick: minutes)"
 	@echo "make bench-spark  the Spark source beside ready Arrow, parquet and Debezium (Java; Maven for Debezium)"
 	@echo "make soak    the long fault runs at full size, and the live tests with each start-up option"
@@ -67,6 +67,7 @@ matrix: $(SETUP)compiler $(SETUP)test $(SETUP)build servers
 
 lint: lint-ruff lint-mypy
 lint-ruff: $(SETUP)lint
+	$(BIN)/codespell canal tests docs examples benchmarks *.md *.toml Makefile
 	$(BIN)/ruff check . && $(BIN)/ruff format --check -q . || { echo "run: ruff format ."; exit 1; }
 lint-mypy: $(SETUP)lint $(SETUP)test
 	$(BIN)/mypy
@@ -80,7 +81,7 @@ quick: $(SETUP)test
 # Needs no compiler, server or JVM; mypy runs beside the tests.
 check: lint-ruff $(SETUP)test
 	@$(BIN)/mypy >$(VENV)/mypy.log 2>&1 & types=$$!; \
-	CANAL_PURE=1 $(PYTEST) -q -m '$(SERVERLESS) and not slow and not nightly' $(QUICK) tests/test_architecture.py; tests=$$?; \
+	CANAL_PURE=1 $(PYTEST) -q -m '$(SERVERLESS) and not slow and not nightly' $(QUICK) tests/test_architecture.py tests/test_words.py; tests=$$?; \
 	wait $$types || tests=1; cat $(VENV)/mypy.log; exit $$tests
 
 # In the build whose threads run at the same time; its Python is made of Debian's source, once.
