@@ -102,7 +102,7 @@ def test_part_that_two_instances_share_is_usable_after_the_remedy(tmp_path: Path
     with canal.Instance(config(meta=shared)):
         with pytest.raises(CanalError, match="Give each instance an object of its own"):
             canal.Instance(config(destination="other", meta=shared)).start()
-        with pytest.raises(CanalError, match="use a different directory"):
+        with pytest.raises(CanalError, match="give this one a directory of its own"):
             canal.Instance(config(meta=FileMeta(tmp_path / "a"))).start()
 
         with canal.Instance(config(meta=FileMeta(tmp_path / "b"))) as other:

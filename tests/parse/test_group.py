@@ -550,7 +550,7 @@ def test_options_that_cannot_be_are_refused() -> None:
     parser = canal.parse.BinlogParser(FakeBinlog())
     for wrong, text in (
         ({}, "mapping of names"),
-        ({"a.b": parser}, "name of a member"),
+        ({"a.b": parser}, "member name must have"),
         ({"a": 1}, "must be a parser"),
         ({"a": parser, "b": parser}, "twice"),
         ({"a": canal.parse.GroupParser({"a": parser})}, "single source"),

@@ -215,7 +215,7 @@ def test_a_cursor_inside_a_transaction_that_is_shorter_now_is_an_error() -> None
     entries = decoded(fake.events())
     begin = entries[0]
 
-    with pytest.raises(canal.SourceError, match="7 rows.*has 1"):
+    with pytest.raises(canal.SourceError, match="7 rows.*has only 1"):
         decoded(fake.events(), begin.transaction.position_before(7))
 
 

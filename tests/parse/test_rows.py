@@ -362,7 +362,7 @@ def test_damaged_compressed_values_are_typed_errors() -> None:
         b"\x82\0\x65" + whole[3:],
         bomb,
     ):
-        with pytest.raises(DecodeError, match="cannot decompress") as caught:
+        with pytest.raises(DecodeError, match="cannot be inflated") as caught:
             value(140, 2, struct.pack("<H", len(raw)) + raw)
         assert caught.value.column == "c"
     for head in (0x80, 0x88, 0x91, 0xF1):
@@ -375,7 +375,7 @@ def test_a_compressed_value_of_more_than_a_server_sends_is_refused_before_it_is_
     raw = b"\x84" + ((1 << 30) + 1).to_bytes(4, "big") + deflated
     tracemalloc.start()
     try:
-        with pytest.raises(DecodeError, match="cannot decompress"):
+        with pytest.raises(DecodeError, match="cannot be inflated"):
             value(140, 4, struct.pack("<I", len(raw)) + raw)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:

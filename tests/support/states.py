@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from canal.changes import Change, ChangeBatch, Changes, Op, Origin, Reader, Table, TableVersion, latest
+from canal.changes import Change, ChangeBatch, Changes, Op, Origin, Reader, Table, TableState, latest
 from canal.changes.batch import EntryRows
 from canal.changes.fold import ArrowChanges
 from canal.formats.arrow import arrow_type
@@ -41,9 +41,9 @@ def changed(of: Table, rows: Iterable[tuple[Row | None, Row | None]]) -> list[Ch
     return made
 
 
-def state(changes: Sequence[Change]) -> TableVersion:
+def state(changes: Sequence[Change]) -> TableState:
     """The state that changes of one table come to; ``arrow`` is made of the values of their rows."""
-    return TableVersion(changes[0].table, ChangeBatch([changes], lambda: columns(changes)))
+    return TableState(changes[0].table, ChangeBatch([changes], lambda: columns(changes)))
 
 
 def columns(changes: Sequence[Change]) -> ArrowChanges:
@@ -63,7 +63,7 @@ def columns(changes: Sequence[Change]) -> ArrowChanges:
     )
 
 
-def states(entries: Iterable[Entry]) -> list[TableVersion]:
+def states(entries: Iterable[Entry]) -> list[TableState]:
     """What the rows of a log come to, by table: of a fake binlog or of a server."""
     return latest(changes(entries), lambda of, keys: {})
 
