@@ -169,7 +169,7 @@ def test_offsets_of_fields_in_events_have_names() -> None:
 
 
 #: Where the core asks what an object has, or whether a parser is a BinlogParser, and why. A Protocol says the rest: what a
-#: connection, a source or a parser may have beside is in ``FullConnection``, ``SourceTeller`` and ``ParserTeller``. What other
+#: connection, a source or a parser may have beside is in ``FullConnection``, ``SourceInfo`` and ``ParserInfo``. What other
 #: parts of an Instance may have is asked in ``canal/instance/parts.py``.
 ASKED = {
     "_util/ownership.py: getattr(part, 'directory', None)": "for a message only",

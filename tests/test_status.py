@@ -13,7 +13,7 @@ import pytest
 
 import canal
 from canal import State
-from canal.parse.source.protocol import teller
+from canal.parse.source.protocol import source_info
 from canal.status import Lag, Latency, SourceEnd, utc
 from canal.testing import FakeBinlog
 from tests.support.stand_ins import Address, AuditSink, DequeStore, Pair
@@ -537,7 +537,7 @@ def test_heartbeats_on_the_way_to_new_events_are_no_sign_of_idleness() -> None:
         identity, flavor, is_alive, clock_offset, sends_heartbeats = "uuid", "mysql", True, None, True
 
     decoder, now = Decoder(), [1000.0]
-    progress = ParserProgress(lambda: teller(object()), decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
+    progress = ParserProgress(lambda: source_info(object()), decoder, AlarmDesk(), 1.0, clock=lambda: now[0])  # type: ignore[arg-type]
     progress.reset()
     progress.connected(Connection())
     progress.began()
@@ -573,7 +573,7 @@ def test_a_connection_that_begins_further_back_meanwhile_takes_nothing_back() ->
             pass
 
     decoder = Decoder()
-    progress = ParserProgress(lambda: teller(object()), decoder, AlarmDesk(), 1.0)  # type: ignore[arg-type]
+    progress = ParserProgress(lambda: source_info(object()), decoder, AlarmDesk(), 1.0)  # type: ignore[arg-type]
     progress.began()
     delivered = canal.Position("b.1", 90)
 

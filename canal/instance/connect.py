@@ -13,9 +13,9 @@ from canal.errors import ConfigError, ConnectionLostError
 from canal.filter import TableFilter
 from canal.instance.instance import Instance
 from canal.meta import FileMeta, MetaManager
-from canal.parse.first_look import unmatched
+from canal.parse.config_check import unmatched
 from canal.parse.source.mysql import MySQLSource, database, parse_url
-from canal.parse.source.protocol import Source, complete, teller
+from canal.parse.source.protocol import Source, complete, source_info
 from canal.position import Position
 
 
@@ -130,6 +130,6 @@ def _look(source: Source, standby: Source | None, wanted: Sequence[str]) -> None
     for text in unmatched(filters, names) if names else [none_seen]:
         message, _, hint = text.partition(". ")
         raise ConfigError(
-            f"{teller(source).address}: {message}",
+            f"{source_info(source).address}: {message}",
             remedy=f"{hint} Use filter for a table that is created later or that the user may not read.".strip(),
         )

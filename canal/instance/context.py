@@ -47,7 +47,7 @@ class ClientContext:
     @property
     def source(self) -> Any:
         """The source that the shared parser currently reads."""
-        return self._parts.teller.source
+        return self._parts.parser_info.source
 
     @property
     def is_started(self) -> bool:

@@ -24,7 +24,7 @@ from canal.formats.message import Message
 from canal.instance.client_filter import ClientFilter, ReadPosition, is_all_done
 from canal.instance.context import ClientContext
 from canal.instance.feed import Feed
-from canal.parse.parser import parser_teller
+from canal.parse.parser import parser_info
 from canal.position import Position
 from canal.status import ClientStatus, Lag, Latency, ParserStatus, StoreStatus
 from canal.store import CatchUpStore, Slice
@@ -165,7 +165,7 @@ class Delivery:
             if finished and not slice.entries:
                 if feed.parser.error is not None:
                     raise fresh(feed.parser.error)
-                end = parser_teller(feed.parser).delivered_position
+                end = parser_info(feed.parser).delivered_position
                 if feed.stop is not None and not self._join(end):  # the log has grown since the private feed ended
                     self._detach(state.reading)
             if over:

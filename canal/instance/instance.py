@@ -263,7 +263,7 @@ class Instance:
             StateError: the instance is not running, or the parser has no standby.
         """
         self._context.check_running()
-        switch = self._parts.teller.switch
+        switch = self._parts.parser_info.switch
         if switch is None:
             raise StateError("this parser has no standby", destination=self.destination)
         return bool(switch(reason))
@@ -527,7 +527,7 @@ class Instance:
                 source. The lag in bytes and transactions is None if the end of log is unknown.
         """
         self._life.check_process()
-        complete = self._parts.teller.complete_to or None  # read before the status of the store
+        complete = self._parts.parser_info.complete_to or None  # read before the status of the store
         # Read the clients first and the source last, so that each position is at least as far as the one before.
         clients = [(client, client.state) for client in self._clients.all()]
         got = {client.id: state.reading.start for client, state in clients}

@@ -8,7 +8,7 @@ from typing import Any
 from canal.errors import ConfigError
 from canal.ha import Heartbeat, SourceHealth
 from canal.meta.protocol import AddressWriter, MetaManager
-from canal.parse.parser import ClientAwareParser, EventParser, MergingParser, ParserTeller, SwitchingParser, parser_teller
+from canal.parse.parser import ClientAwareParser, EventParser, MergingParser, ParserInfo, SwitchingParser, parser_info
 from canal.parse.schema.history import SchemaHistory
 from canal.rows.mask import Masks
 from canal.sink import EntrySink
@@ -23,7 +23,7 @@ class Parts:
         sink: None: an ``EntrySink`` with the masks of the parsers.
 
     Attributes:
-        teller: the parser, with defaults for the capabilities that it lacks.
+        parser_info: the parser, with defaults for the capabilities that it lacks.
         sources: the parsers of single sources: the members of a group, or the parser itself.
         client_aware: the parser, if it calls back for the clients' cursors.
         merging: the parser, if it merges several parsers.
@@ -37,13 +37,13 @@ class Parts:
         _check(store, EntryStore)
         _check(meta, MetaManager)
         self.parser, self.store, self.meta = parser, store, meta
-        self.teller: ParserTeller = parser_teller(parser)
+        self.parser_info: ParserInfo = parser_info(parser)
         self.client_aware = parser if isinstance(parser, ClientAwareParser) else None
         self.merging = parser if isinstance(parser, MergingParser) else None
         self.sources = (parser,) if self.merging is None else tuple(self.merging.members.values())
         self.sink = _checked_sink(sink, self.sources)
         if isinstance(meta, AddressWriter):
-            meta.address_of = self.teller.address_of
+            meta.address_of = self.parser_info.address_of
 
     @property
     def exclusive(self) -> tuple[object, ...]:
@@ -54,7 +54,7 @@ class Parts:
     @property
     def histories(self) -> list[SchemaHistory | None]:
         """The schema history of each source's parser."""
-        return [parser_teller(one).history for one in self.sources]
+        return [parser_info(one).history for one in self.sources]
 
     def watch(self, heartbeat: Heartbeat, *, without_standby: bool) -> tuple[SourceHealth, ...]:
         """Create the heartbeats of the sources that have a standby, or of all sources.
@@ -85,7 +85,7 @@ def _check(part: object, protocol: type[Any]) -> None:
 
 
 def _checked_sink(sink: Sink | None, parsers: tuple[EventParser, ...]) -> Sink:
-    masks = {table: columns for parser in parsers for table, columns in parser_teller(parser).masks.masks.items()}
+    masks = {table: columns for parser in parsers for table, columns in parser_info(parser).masks.masks.items()}
     if sink is None:
         return EntrySink(masks=Masks(masks))
     _check(sink, Sink)

@@ -31,17 +31,17 @@ class Backoff:
         """Whether the source has ended several dumps in a row soon after they began."""
         return self.ended_soon >= THROWN_OUT
 
-    def lost(self, *, gave_something: bool, seconds: float, by_source: bool) -> float:
+    def lost(self, *, has_delivered: bool, seconds: float, by_source: bool) -> float:
         """Record a lost or failed connection and return the seconds to wait.
 
         Args:
-            gave_something: the connection delivered entries. Some servers end a dump after the first events.
+            has_delivered: the connection delivered entries. Some servers end a dump after the first events.
             seconds: duration of the dump; 0 if none began, as a failed attempt may also take long. The competing reader waits at
                 most ``most`` seconds plus jitter.
             by_source: the source ended the connection.
         """
         self.ended_soon = self.ended_soon + 1 if by_source and seconds < 2 * self._most else 0
-        if not self.is_thrown_out and (gave_something or seconds > self._most):
+        if not self.is_thrown_out and (has_delivered or seconds > self._most):
             self._next = self._first
         wait = self._next
         self._next = min(2 * wait, self._most)

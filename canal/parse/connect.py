@@ -19,8 +19,8 @@ from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, ConnectionLostError
 from canal.filter import TableFilter
 from canal.gtid import GtidSet, parse_gtid_set
-from canal.parse import first_look
-from canal.parse.source.protocol import Connection, FullConnection, Source, SourceTeller, complete, teller
+from canal.parse import config_check
+from canal.parse.source.protocol import Connection, FullConnection, Source, SourceInfo, complete, source_info
 from canal.parse.source.server import draw_server_id
 from canal.position import Position
 
@@ -42,7 +42,7 @@ class Link:
         self, sources: list[tuple[Source, str | Position]], destination: str, alarms: AlarmDesk, tables: TableFilter | None = None
     ) -> None:
         self.sources = sources
-        self._tellers = [teller(source) for source, _ in sources]
+        self._infos = [source_info(source) for source, _ in sources]
         self.active = 0
         self.has_switched = False
         self.connection: FullConnection | None = None
@@ -79,9 +79,9 @@ class Link:
         return self.sources[self.active][0]
 
     @property
-    def teller(self) -> SourceTeller:
+    def source_info(self) -> SourceInfo:
         """The active source's ``SourceInfo``."""
-        return self._tellers[self.active]
+        return self._infos[self.active]
 
     @property
     def start(self) -> str | Position:
@@ -104,7 +104,7 @@ class Link:
             self._look_at(standby)
             self.looked_at = now
         source = self.source
-        told = teller(source)
+        told = source_info(source)
         return source, lambda: told.open_probe(timeout) or _Reconnect(source)
 
     def own(self, identity: str, position: Position) -> Position:
@@ -124,7 +124,7 @@ class Link:
         try:
             with closing(complete(standby.connect())) as connection:
                 if self.looked_at is None:
-                    first_look.warn_unlogged(connection, f"the standby {name_of(standby)}", self._tables, self._alarms)
+                    config_check.warn_unlogged(connection, f"the standby {name_of(standby)}", self._tables, self._alarms)
                 self._compare(connection)
         except CanalError as error:  # a ConfigError too
             self._alarms.tell(AlarmKind.FAILOVER, f"cannot use the standby {name_of(standby)}: {error}", "standby")
@@ -196,7 +196,7 @@ class Link:
         made: list[FullConnection | BaseException] = []
         with self.lock:
             source, active = source or self.source, self.active
-        begin = teller(source).new_connection
+        begin = source_info(source).new_connection
         fresh = None if begin is None else begin(self._server_id)
 
         def log_in() -> None:
@@ -273,4 +273,4 @@ def purged_alone(standby: Connection, source: Source) -> GtidSet | None:
 
 def name_of(source: Source) -> str:
     """Return the source's name for messages."""
-    return teller(source).address or str(source)
+    return source_info(source).address or str(source)

@@ -21,7 +21,6 @@ from canal._util.bounded import Told
 from canal.binlog import event_layout as layout
 from canal.binlog.server_facts import Release
 from canal.errors import GO_ON_AFTER, ConnectionLostError, PositionLostError, SchemaError
-from canal.parse.ahead import LogAhead, StatementsByTable, folded, is_behind, logged_statement
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.schema.catalog import Catalog
 from canal.parse.schema.history import CatchUpHistory, OtherSourceError, SchemaHistory, Snapshot, Version
@@ -30,6 +29,7 @@ from canal.parse.schema.misfit import misfit
 from canal.parse.schema.raw_map import RawTableMap
 from canal.parse.schema.table_state import TableVersion
 from canal.parse.schema.tables import table_from_document, table_to_document
+from canal.parse.schema_search import SchemaChangeSearch, StatementsByTable, in_lower_case, is_after, logged_statement
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.protocol import FullConnection
 from canal.position import Position, journal_key
@@ -78,7 +78,7 @@ class SchemaFollower:
         self._checked: dict[Table, int] = {}  # value of _opaque when a table was last compared with the source
         self._log: list[Any] = []  # identifies this log among logs with the same name, see _log_of
         self._forgotten: tuple[Table, ...] = ()  # tables of a history that was discarded
-        self._ahead = LogAhead(self._asked, lambda: self._stopped(), alarm)
+        self._search = SchemaChangeSearch(self._asked, lambda: self._stopped(), alarm)
         #: Tables as the source described them, with the end of the log before and after the query.
         self._live: dict[Table, tuple[TableVersion | None, Position, Position]] = {}
         #: Tables read from the source, as [position, document]: needed to resume earlier, when the source may differ.
@@ -90,13 +90,13 @@ class SchemaFollower:
     # -- life ------------------------------------------------------------------------------------------------------
 
     def open(self, destination: str) -> None:
-        self.destination = self._ahead.destination = destination
+        self.destination = self._search.destination = destination
         self._history.open(destination)
 
     @property
     def doing(self) -> str:
         """The current work, for messages."""
-        return ", still reading the columns of tables" if self._reading else self._ahead.doing
+        return ", still reading the columns of tables" if self._reading else self._search.doing
 
     def close(self) -> None:
         self._connection = None
@@ -117,7 +117,7 @@ class SchemaFollower:
         """
         self._connection, self._stopped = connection, stopped
         self._opaque = 0
-        self._ahead.reset()
+        self._search.reset()
         self._live.clear()
         self._checked.clear()
         self._doubted.clear()
@@ -167,7 +167,7 @@ class SchemaFollower:
         self._catalog = _catalog_of(found, connection.lower_case_table_names)
         self._opaque = found.settings.get("opaque", 0)
         for name, version in found.tables.items():
-            self._checked[folded(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
+            self._checked[in_lower_case(name)] = version.get("checked", 0) if isinstance(version, dict) else 0
         self._log = found.settings.get("log") or []
         self._read_at = list((found.ahead or found.settings).get("read", ()))
         if found.ahead.get("read"):
@@ -196,7 +196,7 @@ class SchemaFollower:
             self._tell(f"a statement at {logged.end} is not understood: tables will be compared with the source when used")
             return
         applied = logged.apply(catalog)
-        self._doubted.update((folded(name), logged.end) for name in applied.doubtful)
+        self._doubted.update((in_lower_case(name), logged.end) for name in applied.doubtful)
         for _, name in statement.renames:
             if name in applied.doubtful and self._accepts(*name):
                 self._fetch(name, logged.end)
@@ -204,7 +204,7 @@ class SchemaFollower:
         versions.update((name, self._version(name) or True) for name in applied.doubtful)
         for name in applied.changed:
             if versions[name] is None:  # dropped
-                self._checked.pop(folded(name), None)
+                self._checked.pop(in_lower_case(name), None)
                 self._live.pop(name, None)
         settings = self._settings() if statement.schema_wide or statement.temporary else None
         if versions or settings is not None:
@@ -214,7 +214,11 @@ class SchemaFollower:
         """Read a table that was renamed into the filter from an unread database, if no later statement changes it."""
         assert self._catalog is not None
         live, read_at = self._live_table(name, position)
-        if live is not None and read_at is not None and self._ahead.last_change(folded(name), position, read_at) == (None, False):
+        if (
+            live is not None
+            and read_at is not None
+            and self._search.last_change(in_lower_case(name), position, read_at) == (None, False)
+        ):
             self._catalog.put(live)
 
     def _version(self, name: Table) -> Version:
@@ -223,7 +227,7 @@ class SchemaFollower:
         return None if state is None else self._document(state)
 
     def _document(self, state: TableVersion) -> dict[str, Any]:
-        checked = self._checked.get(folded((state.schema.schema, state.schema.table)), 0)
+        checked = self._checked.get(in_lower_case((state.schema.schema, state.schema.table)), 0)
         return {**table_to_document(state), **({"checked": checked} if checked else {})}
 
     def _settings(self) -> dict[str, Any]:
@@ -252,13 +256,13 @@ class SchemaFollower:
         assert self._catalog is not None
         found = state = self._with_charsets(raw, self._catalog.get(*name))
         problem = misfit(raw, state.schema) if state is not None else ""
-        suspect = self._checked.get(folded(name), 0) < self._opaque
+        suspect = self._checked.get(in_lower_case(name), 0) < self._opaque
         if state is None or problem or suspect:
             found = self._read(raw, name, state, problem)
         if found is None:
             self._tell_of_namesakes(name)
             return None
-        self._checked[folded(name)] = self._opaque
+        self._checked[in_lower_case(name)] = self._opaque
         if any(column.nullable is None and not column.hidden for column in found.schema.columns):
             found = attrs.evolve(found, schema=with_nullability(raw, found.schema))
             self._catalog.put(found)
@@ -301,7 +305,7 @@ class SchemaFollower:
             if problem:
                 raise SchemaError(f"{full} does not fit the known schema: {problem}", remedy=self._remedy())
             return state
-        change, opaque = self._ahead.last_change(folded(name), position, read_at)
+        change, opaque = self._search.last_change(in_lower_case(name), position, read_at)
         if change is None and live is not None and not (now := misfit(raw, live.schema)):
             self._adopt(name, live, state, problem, opaque)
             return live
@@ -343,8 +347,8 @@ class SchemaFollower:
                 "understood: if it changed them, names may be wrong",
                 name,
             )
-        if live != state or self._checked.get(folded(name), 0) < self._opaque:
-            self._checked[folded(name)] = self._opaque
+        if live != state or self._checked.get(in_lower_case(name), 0) < self._opaque:
+            self._checked[in_lower_case(name)] = self._opaque
             self._read_at = [*self._still_of_use(), [self.decoder.position.to_text(), self._document(live)]]
             self._keep(name, live)
 
@@ -357,15 +361,15 @@ class SchemaFollower:
         """Return the remembered tables that are needed because a client may resume before them."""
         oldest = self._oldest()
         read = self._read_at[1 - _MOST_READ :]
-        return [one for one in read if oldest is None or is_behind(Position.from_text(one[0]), oldest)]
+        return [one for one in read if oldest is None or is_after(Position.from_text(one[0]), oldest)]
 
     def _read_before(self, raw: RawTableMap, name: Table) -> TableVersion | None:
         """Return the table as read from the source when the stream was at or just before this position the last time."""
         for text, document in reversed(self._read_at):
             state, position = table_from_document(document), Position.from_text(text)
-            is_it = folded((state.schema.schema, state.schema.table)) == folded(name)
-            doubted = self._doubted.get(folded(name), position)
-            is_of_before = is_behind(position, self.decoder.position) or is_behind(doubted, position)
+            is_it = in_lower_case((state.schema.schema, state.schema.table)) == in_lower_case(name)
+            doubted = self._doubted.get(in_lower_case(name), position)
+            is_of_before = is_after(position, self.decoder.position) or is_after(doubted, position)
             if is_it and not is_of_before and not misfit(raw, state.schema):
                 return state
         return None
@@ -393,7 +397,7 @@ class SchemaFollower:
             self._add(position, versions, self._settings())
             return
         read_at = connection.end_of_log()
-        ahead = self._ahead.between(position, read_at)
+        ahead = self._search.between(position, read_at)
         given = connection.lower_case_table_names
         catalog = Catalog(
             lower_case_table_names=now.lower_case_table_names if given is None else given,
@@ -420,7 +424,7 @@ class SchemaFollower:
         for state in connection.given_tables:
             catalog.put(state)
         origin = connection.resolve("earliest")
-        for one in self._ahead.scan(origin, position):
+        for one in self._search.scan(origin, position):
             one.apply(catalog)
         self._catalog = catalog
         self._log = _log_of(connection, position)
@@ -436,7 +440,7 @@ class SchemaFollower:
     def _live_table(self, name: Table, position: Position) -> tuple[TableVersion | None, Position | None]:
         """Return the present table and the end of the log after the query; (None, None) without a server to query."""
         known = self._live.get(name)
-        if known is not None and not is_behind(position, known[1]):
+        if known is not None and not is_after(position, known[1]):
             return known[0], known[2]
         connection = self._asked()
         asked_at = connection.end_of_log()

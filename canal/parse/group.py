@@ -21,7 +21,7 @@ from canal.alarm import Alarm, AlarmDesk, log_alarm
 from canal.errors import CanalError, ConfigError, ConnectionLostError, CursorError, StateError, StoreClosedError
 from canal.model import Entry, Transaction
 from canal.parse.merge import Lane, Merge
-from canal.parse.parser import ClientAwareParser, EventParser, OwnParser, parser_teller
+from canal.parse.parser import ClientAwareParser, EventParser, OwnParser, parser_info
 from canal.position import Position
 from canal.sink.protocol import Sink
 from canal.status import Lag, ParserStatus, State
@@ -129,8 +129,8 @@ class GroupParser(OwnParser):
 
     def status(self, source_timeout: float | None = None) -> ParserStatus | None:
         """Return the combined status: the worst state, the longest lag, the sums of counts; None if no member has a status."""
-        told = {name: parser_teller(parser).status(source_timeout) for name, parser in self.members.items()}
-        return _together({name: status for name, status in told.items() if status is not None}, self._alarms.count)
+        told = {name: parser_info(parser).status(source_timeout) for name, parser in self.members.items()}
+        return _combined_status({name: status for name, status in told.items() if status is not None}, self._alarms.count)
 
     def new_merge(self, torn: Iterable[str]) -> Merge:
         """Return the merge for a run. ``torn``: members that resume inside a transaction."""
@@ -280,10 +280,10 @@ class _GroupRun:
 
     def _put(self, name: str, entries: list[Entry]) -> None:
         assert self._sink is not None
-        standing = GroupPosition(name, tuple(one for one in self._at.items() if one[0] != name))
+        position = GroupPosition(name, tuple(one for one in self._at.items() if one[0] != name))
         count = self._count
         for entry in entries:
-            entry.group = standing
+            entry.group = position
             entry.transaction.before = count
             count += entry.is_end
         try:
@@ -353,10 +353,10 @@ def check_merging(order: object, idle_after: object, stalled_after: object, on_s
 
 
 def _complete_to(parser: EventParser) -> float:
-    return parser_teller(parser).complete_to
+    return parser_info(parser).complete_to
 
 
-def _together(told: dict[str, ParserStatus], alarms: int) -> ParserStatus | None:
+def _combined_status(told: dict[str, ParserStatus], alarms: int) -> ParserStatus | None:
     if not told:
         return None
     every = list(told.values())
@@ -368,7 +368,7 @@ def _together(told: dict[str, ParserStatus], alarms: int) -> ParserStatus | None
         received=Position(members=received) if received else None,
         lag=Lag(
             *(
-                _whole(kind, (getattr(one.lag, name) for one in every))
+                _combined(kind, (getattr(one.lag, name) for one in every))
                 for name, kind in (("seconds", max), ("bytes", sum), ("transactions", sum))
             )
         ),
@@ -382,7 +382,7 @@ def _together(told: dict[str, ParserStatus], alarms: int) -> ParserStatus | None
     )
 
 
-def _whole(kind: Callable[[Any], Any], values: Iterator[Any]) -> Any:
+def _combined(kind: Callable[[Any], Any], values: Iterator[Any]) -> Any:
     """Combine all members' values; None if a value is unknown."""
     known = list(values)
     return None if None in known else kind(known)

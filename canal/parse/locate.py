@@ -26,8 +26,8 @@ from canal.errors import (
 )
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry
+from canal.parse.canal_cursor import convert_cursor
 from canal.parse.connect import Link, name_of
-from canal.parse.handover import taken_over
 from canal.parse.log.continuity import first_of, incarnation_of, is_at
 from canal.parse.log.digests import changes_schema, digests_of, find_tail, transactions
 from canal.parse.log.scan import transaction_start
@@ -59,7 +59,7 @@ class Locator:
         self._destination = destination
         self._alarms = alarms
         self._resume = resume
-        self.handed: Entry | None = None  # the last entry that the sink has accepted
+        self.last_delivered: Entry | None = None  # the last entry that the sink has accepted
         self.started: Position | None = None  # where the stream began
         self.found = Position()  # the result of ``locate``, with the journal's incarnation also for a dump by GTID set
         self.lost = 0
@@ -98,7 +98,7 @@ class Locator:
     def locate(self, connection: FullConnection) -> Position:
         """Return the position to resume from, as canal.parse.start decides."""
         stored = self.position()
-        position = None if stored is None else _in_present_life(connection, taken_over(connection, stored))
+        position = None if stored is None else _with_incarnation(connection, convert_cursor(connection, stored))
         if position is not None:
             position = self._link.own(connection.identity, position)
         if stored is not None and stored.at_event:
@@ -134,7 +134,7 @@ class Locator:
         assert isinstance(start, Position)
         if how is How.MATCH:
             self._none_done = False
-            return self._match(connection, start)
+            return self._find_by_tail(connection, start)
         if how is How.FAIL:
             raise PositionLostError(
                 f"{start} belongs to the log of server {start.source}, but {name_of(self._link.source)} is {connection.identity}",
@@ -146,14 +146,14 @@ class Locator:
             assert position is not None
             connection.resolve(position)  # raises if a purged transaction is not done
             start = _at_oldest(connection, position, start)
-        if self.handed is not None:
-            self._none_done = self.handed.transaction.gtid_base is not None
+        if self.last_delivered is not None:
+            self._none_done = self.last_delivered.transaction.gtid_base is not None
         self.found = start
         return attrs.evolve(start, incarnation="") if how is How.GTID else start
 
     def _moved(self, position: Position) -> Position:
         """Store a position that was searched for as the new resume position."""
-        self.handed, self.lost, self.found = None, 0, position
+        self.last_delivered, self.lost, self.found = None, 0, position
         self._positions.persist(lambda: position)
         return position
 
@@ -167,7 +167,7 @@ class Locator:
             self._alarms.tell(AlarmKind.POSITION, f"{error}; starting from the oldest available log instead")
             position = connection.resolve("earliest")
         if start == "earliest":
-            position = _in_present_life(connection, position)
+            position = _with_incarnation(connection, position)
         if start == "latest":  # without a time, a failover before the first change could not search, nor could canal
             clock = time.time() + (connection.clock_offset or 0.0)
             position = attrs.evolve(position, timestamp=int(1000 * clock))
@@ -196,7 +196,7 @@ class Locator:
     def _is_policy(decision: Decision) -> bool:
         return decision.rule.startswith("lost")
 
-    def _match(self, connection: FullConnection, position: Position) -> Position:
+    def _find_by_tail(self, connection: FullConnection, position: Position) -> Position:
         """Find the position in another server's log: search by time, then after the last transactions if they are found."""
         back = Position(timestamp=max(position.timestamp - int(self._options.fallback_interval * 1000), 1))
         whole = False
@@ -230,7 +230,7 @@ class Locator:
                 incarnation="",
                 at_event=False,
             )
-            return attrs.evolve(self._moved(_in_present_life(connection, moved)), tail="")
+            return attrs.evolve(self._moved(_with_incarnation(connection, moved)), tail="")
         done = digests_of(position.tail)[: -found.missing or None]
         exact: Position = attrs.evolve(
             position,
@@ -252,7 +252,7 @@ class Locator:
             self.same_as = position
         self._alarms.tell(AlarmKind.POSITION, f"{where}: continuing from {exact}, after the same transactions{lacks}")
         self._translate(connection, position.source, start)
-        return self._moved(_in_present_life(connection, exact))
+        return self._moved(_with_incarnation(connection, exact))
 
     def _check_marks(self, connection: FullConnection, is_same_log: bool, first: Position) -> None:
         """Raise PositionLostError if a cursor of a client that is ahead belongs to another log.
@@ -260,7 +260,9 @@ class Locator:
         The first cursor may not prove this. A canal cursor names no server, so it cannot be ahead of another server's cursor.
         """
         for mark in self._owner.marks() if connection.can_replay else ():
-            found = _foreign(connection, mark, is_same_log) or ("" if is_same_log else _behind(connection, mark, first))
+            found = _why_foreign(connection, mark, is_same_log) or (
+                "" if is_same_log else _why_not_ahead(connection, mark, first)
+            )
             if mark.at_event and not mark.gtid and first.source not in ("", connection.identity):
                 found = found or f"the first cursor belongs to server {first.source} and cannot be compared"
             if found:
@@ -284,10 +286,10 @@ class Locator:
         self._owner.translated(translated)
 
 
-def _foreign(connection: FullConnection, mark: Position, is_same_log: bool) -> str:
+def _why_foreign(connection: FullConnection, mark: Position, is_same_log: bool) -> str:
     """Return why a cursor does not belong to the present log; "" if it does or may."""
     if mark.at_event and not mark.gtid and mark.timestamp:
-        return _foreign_event(connection, mark)
+        return _compare_event(connection, mark)
     if mark.source != connection.identity:
         return ""
     if mark.gtid and connection.has_gtids and not _has_done(connection, mark):
@@ -308,7 +310,7 @@ def _not_reached(connection: FullConnection, mark: Position) -> str:
     return f"that log ends in {last}" if base == other and newest < number else ""
 
 
-def _behind(connection: FullConnection, mark: Position, first: Position) -> str:
+def _why_not_ahead(connection: FullConnection, mark: Position, first: Position) -> str:
     """Return why a cursor is not ahead of the first cursor, whose GTIDs select the stream; "" if it is or may be.
 
     The first cursor may belong to a log that was reset since and reuses GTIDs.
@@ -329,7 +331,7 @@ def _behind(connection: FullConnection, mark: Position, first: Position) -> str:
     return f"it lacks GTIDs that are done: {what}" if is_behind else ""
 
 
-def _foreign_event(connection: FullConnection, mark: Position) -> str:
+def _compare_event(connection: FullConnection, mark: Position) -> str:
     """Compare the event at a canal cursor with the cursor; return "" if they match, or a description."""
     try:
         with contextlib.closing(connection.replay(mark.journal, mark.offset)) as events:
@@ -400,7 +402,7 @@ def _is_of_present_log(connection: FullConnection, mark: Position) -> bool:
         return False
 
 
-def _in_present_life(connection: FullConnection, position: Position) -> Position:
+def _with_incarnation(connection: FullConnection, position: Position) -> Position:
     """Add the present journal's incarnation to a position without one, as earlier versions wrote.
 
     With a GTID set alone, a server would skip transactions without GTIDs between others.
@@ -419,7 +421,7 @@ def _at_oldest(connection: FullConnection, position: Position, start: Position) 
         PositionLostError: the first available transaction has no GTID, so purged transactions may have had none either.
     """
     try:
-        start = _in_present_life(connection, start)
+        start = _with_incarnation(connection, start)
         kinds = (event[layout.TYPE] for name in connection.journal_names() for event in connection.replay(name, layout.FIRST))
         if next((kind for kind in kinds if kind in _GTIDS), None) != ANONYMOUS_GTID:
             return start

@@ -20,7 +20,7 @@ from canal.errors import StoreClosedError
 from canal.model import Entry
 
 #: Polling interval in seconds for the other members' heartbeats.
-_LOOK = 0.1
+_POLL = 0.1
 
 
 @attrs.define(eq=False)
@@ -155,8 +155,8 @@ class Merge:
                     self._queue.remove(lane)
                     self._floor, self._is_passing = lane, True
                     return count, was_open
-                self._changed.wait(_LOOK)
-            self._look_for_stalled(lane)
+                self._changed.wait(_POLL)
+            self._report_stalled(lane)
 
     def _may_pass(self, lane: Lane, times: list[tuple[float, int]]) -> int:
         floor = self._floor
@@ -207,7 +207,7 @@ class Merge:
 
     # -- members that deliver and report nothing -------------------------------------------------------------------------
 
-    def _look_for_stalled(self, waiting: Lane) -> None:
+    def _report_stalled(self, waiting: Lane) -> None:
         told = []
         with self._changed:
             now, was_told = self._clock(), any(lane.stalled is not None for lane in self._lanes.values())

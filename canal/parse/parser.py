@@ -14,7 +14,7 @@ from canal.errors import CanalError, ConnectionLostError, CursorError, PositionL
 from canal.parse.options import ParserKeywords, ParserOptions
 from canal.parse.run import ParserRun
 from canal.parse.schema.history import SchemaHistory
-from canal.parse.source.protocol import Completed, Source, teller
+from canal.parse.source.protocol import Completed, Source, source_info
 from canal.position import Position
 from canal.rows.mask import Masks
 from canal.sink.protocol import Sink
@@ -68,7 +68,7 @@ def wait_for_rest(parser: EventParser, left: float, timeout: float) -> Position:
         raise
 
 
-class ParserTeller(Protocol):
+class ParserInfo(Protocol):
     """Optional abilities that an Instance uses of a parser. The bodies are defaults for a parser without them."""
 
     @property
@@ -120,9 +120,9 @@ class ParserTeller(Protocol):
         return None
 
 
-def parser_teller(parser: EventParser) -> ParserTeller:
+def parser_info(parser: EventParser) -> ParserInfo:
     """Return a parser's ``ParserInfo``, with defaults for missing members."""
-    return cast(ParserTeller, Completed(parser, (ParserTeller,)))
+    return cast(ParserInfo, Completed(parser, (ParserInfo,)))
 
 
 @runtime_checkable
@@ -258,7 +258,7 @@ class BinlogParser(OwnParser):
         source = link.reached.get(cursor.source)
         if source is None and (not cursor.source or link.other_source is None):
             source = link.sources[0][0]
-        return ("", 0) if source is None else (teller(source).host, teller(source).port)
+        return ("", 0) if source is None else (source_info(source).host, source_info(source).port)
 
     def wait_started(self, timeout: float) -> Position:
         return self._run.wait_started(timeout)

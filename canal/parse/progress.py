@@ -17,14 +17,14 @@ from canal._util.threads import OwnThread
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, PositionLostError
 from canal.parse.log.decoder import BinlogDecoder
-from canal.parse.source.protocol import FullConnection, SourceTeller
+from canal.parse.source.protocol import FullConnection, SourceInfo
 from canal.position import Position
 from canal.status import Lag, ParserStatus, SourceEnd, State
 
 log = logging.getLogger("canal.parse")
 
 
-class _Seen(NamedTuple):
+class _Sample(NamedTuple):
     """The decoder's position and counts at one moment between two events."""
 
     journal: str
@@ -48,7 +48,7 @@ class ParserProgress:
 
     def __init__(
         self,
-        source: Callable[[], SourceTeller],
+        source: Callable[[], SourceInfo],
         decoder: BinlogDecoder,
         alarms: AlarmDesk,
         calm: float,
@@ -61,8 +61,8 @@ class ParserProgress:
         self.calm = calm
         self._monotonic = monotonic
         self._clock = clock
-        self._asking = threading.Lock()
-        self._question: _Question | None = None
+        self._querying = threading.Lock()
+        self._query: _EndQuery | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -72,7 +72,7 @@ class ParserProgress:
         self.state = State.STOPPED
         self._origin = ""
         self._origin_source: Any = None
-        self._seen = self._look()
+        self._seen = self._take_sample()
         self._connection: FullConnection | None = None
         self._fed = ("", "", 0)
         self._beat = b""
@@ -100,17 +100,17 @@ class ParserProgress:
         self._connections += 1
         self._connected_at = self._monotonic()
         self._origin, self._origin_source = self._identity, self._source()
-        self._seen, self._fed, self._beat, self._idle = self._look(), ("", "", 0), b"", False
+        self._seen, self._fed, self._beat, self._idle = self._take_sample(), ("", "", 0), b"", False
 
     def delivering(self) -> None:
         """Record that entries are about to be passed to the sink, which may block."""
-        self._seen, self._idle = self._look(), False
+        self._seen, self._idle = self._take_sample(), False
         self.state = State.STREAMING
 
     def fed(self, events: Sequence[bytes]) -> None:
         """Record that the events of a read are decoded."""
         if events:
-            seen = self._seen = self._look()
+            seen = self._seen = self._take_sample()
             position = (seen.source, seen.journal, seen.offset)
             if position != self._fed:
                 self._fed, self._idle = position, False
@@ -142,13 +142,13 @@ class ParserProgress:
         self._alarms.tell(kind, f"{what}, again in {wait:.1f} s: {error}", error.message)
         self.state = State.WAITING
 
-    def held_up(self, text: str) -> None:
+    def blocked(self, text: str) -> None:
         """Raise an alarm that the source does not begin to send."""
         self._troubled = True
         self._alarms.tell(AlarmKind.CONNECTION, text)
 
     def ended(self, error: CanalError | None) -> None:
-        self._seen = self._look()
+        self._seen = self._take_sample()
         if error is not None:
             self._note(error)
         self.state = State.ENDED if error is None else State.FAILED
@@ -157,9 +157,9 @@ class ParserProgress:
         self._errors += 1
         self._last_error = (error, self._clock())
 
-    def _look(self) -> _Seen:
+    def _take_sample(self) -> _Sample:
         d = self._decoder
-        return _Seen(
+        return _Sample(
             d.journal, d.offset, d.timestamp, d.event_count, d.byte_count, d.transaction_count, d.statement_count, self._origin
         )
 
@@ -170,7 +170,7 @@ class ParserProgress:
 
     def status(self, delivered: Callable[[], Position | None], source_timeout: float | None) -> ParserStatus:
         """Return the status. ``delivered`` returns the position after the last delivered entry."""
-        end = None if source_timeout is None else self._ask_end(source_timeout)
+        end = None if source_timeout is None else self._query_end(source_timeout)
         state, idle, seen = self.state, self._idle, self._seen
         position = delivered()  # read after ``seen``, which goes back only once earlier entries have been delivered
         error, error_at = self._last_error or (None, None)
@@ -207,7 +207,7 @@ class ParserProgress:
             end,
         )
 
-    def _lag_seconds(self, state: State, idle: bool, seen: _Seen) -> float | None:
+    def _lag_seconds(self, state: State, idle: bool, seen: _Sample) -> float | None:
         """Return 0 if the source has sent everything; otherwise the age of the last event or idle time."""
         if state is State.STOPPED:
             return None
@@ -216,22 +216,22 @@ class ParserProgress:
         fresh = max(self._fresh, float(seen.timestamp))
         return max(self._clock() + self._clock_offset - fresh, 0.0) if fresh else None
 
-    def _ask_end(self, timeout: float) -> SourceEnd | None:
+    def _query_end(self, timeout: float) -> SourceEnd | None:
         """Return the end of the source's log, read by another thread; None if there is no answer in time."""
         source = self._source()
-        with self._asking:
-            question = self._question
-            if question is None or question.source is not source or not question.is_alive():
-                question = self._question = _Question(source, timeout, self._alarms.destination)
-                question.start()
-        question.join(timeout)
-        return question.answer
+        with self._querying:
+            query = self._query
+            if query is None or query.source is not source or not query.is_alive():
+                query = self._query = _EndQuery(source, timeout, self._alarms.destination)
+                query.start()
+        query.join(timeout)
+        return query.answer
 
 
-class _Question(OwnThread):
+class _EndQuery(OwnThread):
     """Queries a source for the end of the log. The network calls have timeouts, so the thread always ends."""
 
-    def __init__(self, source: SourceTeller, timeout: float, destination: str) -> None:
+    def __init__(self, source: SourceInfo, timeout: float, destination: str) -> None:
         super().__init__(name=f"canal-{destination}-status")
         self.source = source
         self._timeout = timeout

@@ -38,7 +38,7 @@ from canal.errors import (
     fresh,
 )
 from canal.model import Entry
-from canal.parse import first_look
+from canal.parse import config_check
 from canal.parse.backoff import Backoff
 from canal.parse.connect import Link, name_of
 from canal.parse.follower import SchemaFollower
@@ -133,7 +133,7 @@ class ParserRun:
             lambda journal, offset: look_ahead(self.link.connection, journal, offset, options.inflated_bytes),
         )
         self.decoder.destination = self._resolver.destination = destination
-        self.progress = ParserProgress(lambda: self.link.teller, self.decoder, self.alarms, options.backoff[1])
+        self.progress = ParserProgress(lambda: self.link.source_info, self.decoder, self.alarms, options.backoff[1])
         self._damage: tuple[type[DecodeError], str, str] | None = None
         self._dump_began = math.inf
         self._quiet_since = 0.0
@@ -143,13 +143,13 @@ class ParserRun:
         self.error: CanalError | None = None
         self._work = 1  # odd while the decoder works or has no position yet
         self.thread: threading.Thread | None = None
-        self._let_go: Callable[[], None] | None = None
+        self._release: Callable[[], None] | None = None
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         options = self._options
-        self._let_go = claim(self._owner, self._destination, options.history, options.log_positions)
+        self._release = claim(self._owner, self._destination, options.history, options.log_positions)
         try:
             options.log_positions.start(self._destination)
             self.thread = OwnThread(target=self._run, name=f"canal-{self._destination}-parse")
@@ -168,12 +168,12 @@ class ParserRun:
             return
         if thread is not None:
             thread.join()
-        let_go, self._let_go = self._let_go, None
-        if let_go is not None:
+        release, self._release = self._release, None
+        if release is not None:
             try:
                 self._options.log_positions.stop()
             finally:
-                let_go()
+                release()
         self.progress.state = State.STOPPED
 
     def wait_started(self, timeout: float) -> Position:
@@ -211,8 +211,8 @@ class ParserRun:
 
     def _delivered(self) -> Position | None:
         """Return the position after the last delivered entry, else the start of the stream."""
-        handed = self._locator.handed
-        return handed.own_position if handed is not None else self._locator.started
+        last_delivered = self._locator.last_delivered
+        return last_delivered.own_position if last_delivered is not None else self._locator.started
 
     # -- the thread -----------------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class ParserRun:
     def _reconnect_for_ever(self) -> None:
         backoff = Backoff(*self._options.backoff)
         while not self.link.is_stopping():
-            handed, active = self._locator.handed, self.link.active
+            last_delivered, active = self._locator.last_delivered, self.link.active
             self._dump_began = math.inf
             try:
                 self._stream_once()
@@ -257,8 +257,8 @@ class ParserRun:
             except (ConnectionLostError, PositionLostError, DecodeError) as error:
                 if self.link.is_stopping():
                     return
-                gave_something = self._locator.handed is not handed or self.link.active != active
-                if gave_something:
+                has_delivered = self._locator.last_delivered is not last_delivered or self.link.active != active
+                if has_delivered:
                     self._locator.lost = 0
                 if isinstance(error, PositionLostError) and self.link.active == active:
                     self._locator.count_lost(error)
@@ -266,12 +266,12 @@ class ParserRun:
                     self._count_damage(error)
                 by_source = isinstance(error, ConnectionLostError) and error.by_source and self.link.active == active
                 wait = backoff.lost(
-                    gave_something=gave_something, seconds=max(time.monotonic() - self._dump_began, 0.0), by_source=by_source
+                    has_delivered=has_delivered, seconds=max(time.monotonic() - self._dump_began, 0.0), by_source=by_source
                 )
                 self._last_problem = error
                 if self.link.active == active:
                     self.progress.calm = self._options.backoff[1] * (3 if backoff.is_thrown_out else 1)
-                    self.progress.lost(_what(error), error, wait)
+                    self.progress.lost(_problem_kind(error), error, wait)
                     if backoff.is_thrown_out:
                         self._thrown_out(backoff.ended_soon, error)
             finally:
@@ -309,12 +309,12 @@ class ParserRun:
             return
         self.progress.connected(connection)
         self.link.reached[connection.identity] = self.link.source
-        first_look.warn_unlogged(connection, name_of(self.link.source), self._options.tables, self.alarms)
+        config_check.warn_unlogged(connection, name_of(self.link.source), self._options.tables, self.alarms)
         self._locator.same_as = None
         position = self._locator.locate(connection)
         executed = self._locator.executed(connection, position)
         if self._locator.started is None:
-            first_look.warn(
+            config_check.warn(
                 connection,
                 self._options.tables,
                 self._options.fields,
@@ -345,7 +345,7 @@ class ParserRun:
         known = found.incarnation != "" or found.source not in ("", connection.identity)
         opening: list[bytes] = []
         if known:
-            self._begins(found)
+            self._publish_start(found)
         self.progress.began()
         self._dump_began = self._quiet_since = self._log_checked = time.monotonic()
         self._is_behind = False
@@ -365,7 +365,7 @@ class ParserRun:
                 opening += events or []
                 known = not events or any(event[layout.TYPE] not in _OPENING for event in opening)
                 if known:
-                    self._begins(opened(found, opening))
+                    self._publish_start(opened(found, opening))
             if events:
                 if continuity.expects_event:
                     continuity.meet(events)
@@ -388,9 +388,9 @@ class ParserRun:
             self.alarms.tell(AlarmKind.POSITION, f"{name_of(self.link.source)}: {continuity.warning}", "continuity")
             continuity.warning = ""
 
-    def _begins(self, position: Position) -> None:
+    def _publish_start(self, position: Position) -> None:
         """Publish the start of the stream: clients may use it as a cursor."""
-        if self._locator.handed is None:
+        if self._locator.last_delivered is None:
             self._options.log_positions.persist(lambda: position)
         if self._locator.started is None:
             self._owner.began(position)
@@ -417,11 +417,11 @@ class ParserRun:
         if any(event[layout.TYPE] not in HEARTBEATS for event in events) or self.decoder.is_inside_transaction:
             self._quiet_since, self._is_behind = now, False
             return
-        interval = self.link.teller.check_interval
+        interval = self.link.source_info.check_interval
         if now - self._quiet_since < interval:
             return
         self._quiet_since = now
-        if self.progress.state is State.SEEKING and self._is_held_up(connection):
+        if self.progress.state is State.SEEKING and self._is_blocked(connection):
             return
         behind = not connection.check_end(self.decoder.position)
         if behind:
@@ -433,11 +433,11 @@ class ParserRun:
             raise ConnectionLostError(f"{name_of(self.link.source)} has changes in the log that it does not send")
         self._is_behind = behind
 
-    def _is_held_up(self, connection: FullConnection) -> bool:
+    def _is_blocked(self, connection: FullConnection) -> bool:
         """Return whether the source waits for another dump before it begins to send; raise an alarm if so."""
-        text = connection.held_up_by()
+        text = connection.blocked_by()
         if text:
-            self.progress.held_up(text)
+            self.progress.blocked(text)
         return bool(text)
 
     def _read_foreign_keys(self, connection: FullConnection) -> None:
@@ -476,7 +476,7 @@ class ParserRun:
         last = entries[-1]
         self.progress.delivering()
         self._sink.sink(entries)
-        self._locator.handed = last
+        self._locator.last_delivered = last
         self._options.log_positions.persist(lambda: last.own_position)
 
     def _table_changed(self, statement: Statement, sql: str, data: bytes) -> None:
@@ -526,7 +526,7 @@ def _unexpected(error: BaseException) -> CanalError:
     return CanalError(f"unexpected {error!r}", remedy="This is a bug in the library; please report it.")
 
 
-def _what(error: SourceError) -> str:
+def _problem_kind(error: SourceError) -> str:
     if isinstance(error, DecodeError):
         return "corruption in transit or in the log"
     return "position lost" if isinstance(error, PositionLostError) else "connection lost"

@@ -237,7 +237,7 @@ def initial_of(
     accepts = config.table_filter().narrow(instance.subscriptions().get(client_id, "")).accepts
     forms = Forms(config.column_filter(), config.masks(), config.time_zone, config.json == "text")
     return Initial(
-        ServerTables(lambda: instance._parts.teller.source, accepts, forms, config.shadow_tables),
+        ServerTables(lambda: instance._parts.parser_info.source, accepts, forms, config.shadow_tables),
         target,
         rules,
         parks=parks,
@@ -274,13 +274,13 @@ class Passed:
         if self._seen is not None and self._found is None:
             position, complete = self._seen
             # The source had nothing more, after what was received up to the position had been put into the store.
-            if self.instance._parts.teller.complete_to > complete:
+            if self.instance._parts.parser_info.complete_to > complete:
                 self._found, self._seen, self._rounds = position, None, 0
         if self._seen is None:
             status = self.instance.status()
             client = next((one for one in status.clients if one.client_id == self.client_id), None)
             if client is not None and not client.is_behind and status.received is not None:
-                self._seen = status.received, self.instance._parts.teller.complete_to
+                self._seen = status.received, self.instance._parts.parser_info.complete_to
 
 
 class Initial:

@@ -27,7 +27,7 @@ from canal.instance.ha_turns import bind
 from canal.instance.instance import Instance
 from canal.meta import MemoryMeta, MetaManager, ZooKeeperMeta
 from canal.model import Entry, EntryType, Transaction
-from canal.parse.parser import OwnParser, parser_teller, wait_for_rest
+from canal.parse.parser import OwnParser, parser_info, wait_for_rest
 from canal.parse.schema.history import MemoryHistory
 from canal.position import Position, earliest, resume_at
 from canal.server.router_turns import RouterTurns
@@ -217,7 +217,7 @@ class Reading:
 
     def bind(self, session: Session, fence: Callable[[], Fence | None]) -> None:
         """With ``ha``: a turn begins, behind whose fence the schema history writes."""
-        bind((parser_teller(self.instance.parser).history,), session, fence)
+        bind((parser_info(self.instance.parser).history,), session, fence)
 
     def start(self) -> None:
         """Begin at the earliest cursor of the outputs that wait; each gets what is behind its own."""
@@ -298,7 +298,7 @@ class Reading:
 
     def _check_history(self, position: Position) -> None:
         """Warn if a restart may find rows of a table as it was before an ALTER, and nothing that says how it was."""
-        asked = parser_teller(self.instance.parser)
+        asked = parser_info(self.instance.parser)
         keeps_cursors = [route.destination for route in self._routes if type(route.meta) is not MemoryMeta]
         if asked.full_metadata is False and type(asked.history) is MemoryHistory and keeps_cursors:
             self.instance._alarms.announce(
@@ -325,7 +325,7 @@ class Route(OwnParser):
         self.meta = config.meta
         self.filter = ClientFilter(config.filter, config.black_filter)
         self.alarms = AlarmDesk(config.alarm)
-        self._asked = parser_teller(reading.instance.parser)
+        self._asked = parser_info(reading.instance.parser)
         self.run = RouteRun(self, None, None, lambda: None)  # one that never starts, until there is another
 
     def start(self, destination: str, sink: Sink, resume: Position | None, finished: Callable[[], None]) -> None:

@@ -79,7 +79,7 @@ class SnapshotSession:
         except BaseException:
             self.__exit__()
             raise
-        _pymysql.give_bytes(self.connection)
+        _pymysql.return_bytes(self.connection)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,7 +118,7 @@ class SnapshotSession:
 
     def explain(self, sql: str) -> dict[str, Any]:
         """The first row of an EXPLAIN by the names of its columns."""
-        with self._errors("find the chunks of a table"), _pymysql.understood(), self.connection.cursor() as cursor:
+        with self._errors("find the chunks of a table"), _pymysql.driver_errors(), self.connection.cursor() as cursor:
             cursor.execute(sql)
             row = cursor.fetchone()
             return dict(zip((one[0] for one in cursor.description), row))

@@ -25,7 +25,7 @@ from canal.ha import Role
 from canal.instance.instance import CLIENT_ID, Instance
 from canal.instance.sharing.addresses import publish, withdraw
 from canal.instance.sharing.wire import Channel, EntryWriter, encode_error, encode_source, encode_table
-from canal.parse.parser import parser_teller
+from canal.parse.parser import parser_info
 from canal.position import Position
 from canal.zookeeper.session import Fence
 
@@ -262,7 +262,7 @@ class _Reader(threading.Thread):
         return reply, b""
 
     def _source(self) -> Any:
-        return parser_teller(self._instance.parser).source  # with a standby, the one that is read at present
+        return parser_info(self._instance.parser).source  # with a standby, the one that is read at present
 
     def _resolve(self, start: str | None, table: list[str] | None) -> tuple[dict[str, Any], bytes]:
         """What a connection to the source tells, for who cannot connect to it."""
@@ -327,7 +327,7 @@ class _Reader(threading.Thread):
             self._check_turn(0)
         self._check_same_turn()
         instance.ack(ack, client_id=client)
-        parser = parser_teller(instance.parser)
+        parser = parser_info(instance.parser)
         reply: dict[str, Any] = {"over": instance.is_exhausted}
         reply["received"], position = parser.received[1], parser.delivered_position  # what is before it comes with the get
         message = instance.get_without_ack(size, timeout, client_id=client)

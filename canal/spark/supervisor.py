@@ -123,7 +123,7 @@ def supervise(
                 reason = "the session's JVM has ended, this process must be started anew" if without_jvm else reason
                 desk.announce(AlarmKind.STOPPED, f"the query is not started again, {reason}: {_first_line(error)}")
                 raise
-            wait = waits.lost(gave_something=lasted >= steady, seconds=lasted, by_source=False)
+            wait = waits.lost(has_delivered=lasted >= steady, seconds=lasted, by_source=False)
             log.warning("[%s] the query failed; failures %d, started again in %.1f s", name, failures, wait, exc_info=error)
             desk.tell(AlarmKind.CONNECTION, f"the query failed and is started again: {_first_line(error)}")
             stop.wait(wait)

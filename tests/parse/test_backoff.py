@@ -7,7 +7,7 @@ from canal.parse.backoff import THROWN_OUT, Backoff
 
 def waits(count: int, *, gave: bool = False, seconds: float = 0.1, by_source: bool = False) -> list[float]:
     backoff = Backoff(0.1, 10.0)
-    return [backoff.lost(gave_something=gave, seconds=seconds, by_source=by_source) for _ in range(count)]
+    return [backoff.lost(has_delivered=gave, seconds=seconds, by_source=by_source) for _ in range(count)]
 
 
 def test_waits_double_up_to_the_longest() -> None:
@@ -31,8 +31,8 @@ def test_a_source_that_ends_dump_after_dump_is_asked_less_and_less_often_though_
 def test_a_dump_that_lasts_ends_it() -> None:
     backoff = Backoff(0.1, 10.0)
     for _ in range(THROWN_OUT):
-        backoff.lost(gave_something=True, seconds=9.0, by_source=True)
+        backoff.lost(has_delivered=True, seconds=9.0, by_source=True)
     assert backoff.is_thrown_out
 
-    assert backoff.lost(gave_something=True, seconds=21.0, by_source=True) == 0.1
+    assert backoff.lost(has_delivered=True, seconds=21.0, by_source=True) == 0.1
     assert not backoff.is_thrown_out

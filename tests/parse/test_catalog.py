@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import canal
-from canal.parse.ahead import LoggedStatement, logged_statement
 from canal.parse.log.events import DdlContext, ddl_context, query_context
 from canal.parse.schema.catalog import Applied, Catalog, Key, TableVersion
 from canal.parse.schema.classify import classify
 from canal.parse.schema.tables import table_from_document, table_to_document
+from canal.parse.schema_search import LoggedStatement, logged_statement
 from canal.schema import UNTOLD, TableSchema, column_from_text
 from canal.testing import _encode
 

@@ -575,7 +575,7 @@ def test_a_second_result_of_a_query_is_not_read(papers: Papers, is_streamed: boo
             one.say(payload)
 
     with stood_in_for(papers, logged_in(answer)) as (source, _), closing(source.log_in(_pymysql.Opening())) as connection:
-        with pytest.raises(pymysql.err.OperationalError, match="more than one result"), _pymysql.understood():
+        with pytest.raises(pymysql.err.OperationalError, match="more than one result"), _pymysql.driver_errors():
             if is_streamed:
                 list(_pymysql.stream(connection, "SELECT 1", 10, 10))
             else:

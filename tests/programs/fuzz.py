@@ -45,7 +45,6 @@ from canal.filter import FieldFilter, TableFilter
 from canal.formats.columnar import ChangeColumns
 from canal.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from canal.model import Entry, EntryType, EventType, TableMap, Transaction
-from canal.parse.ahead import logged_statement
 from canal.parse.log.continuity import Continuity
 from canal.parse.log.decoder import BinlogDecoder
 from canal.parse.log.events import ddl_context, parse_format, query_context
@@ -56,6 +55,7 @@ from canal.parse.schema.misfit import misfit
 from canal.parse.schema.raw_map import RawTableMap
 from canal.parse.schema.scanner import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from canal.parse.schema.table_map import TableResolver
+from canal.parse.schema_search import logged_statement
 from canal.position import Position, PreparedXa
 from canal.rows.decoder import RowDecoder, _decimal_groups, _width
 from canal.rows.json import apply_diffs, decode_diffs, decode_json, decode_objects

@@ -11,7 +11,7 @@ from canal.parse.schema.definition import engine_name, read_body, read_column, r
 from canal.parse.schema.key_definition import at_key, read_key
 from canal.parse.schema.parts import PRIMARY, Body, CharsetChoice, ColumnDefinition, Dialect, Key, NotUnderstoodError
 from canal.parse.schema.scanner import END, NAME, WORD, Scanner
-from canal.parse.schema.words import column_name, expect, group, join_choices, maybe_charset, name, pass_value
+from canal.parse.schema.words import column_name, expect, join_choices, maybe_charset, pass_value, take_group, take_name
 from canal.statement import Table
 
 
@@ -215,7 +215,7 @@ class _AlterReader:
     def _place(self, column: ColumnDefinition, old: str, conditional: bool, keys: list[Key]) -> None:
         first, after = bool(self.scan.accept("FIRST")), ""
         if not first and self.scan.accept("AFTER"):
-            after = name(self.scan)
+            after = take_name(self.scan)
         self.found.remakes |= first or bool(after)  # even if IF EXISTS makes the rest a no-op
         self._take_keys(keys, conditional)
         self.found.placed.append(Placed(column.name, column, old, first, after, conditional))
@@ -234,7 +234,7 @@ class _AlterReader:
         elif scan.accept_all("PERIOD", "FOR"):
             found.remakes = True
             self._if_exists()
-            name(scan)
+            take_name(scan)
         elif key == "PRIMARY":
             scan.take()
             expect(scan, "KEY")
@@ -242,7 +242,7 @@ class _AlterReader:
         elif key in ("INDEX", "KEY"):
             scan.take()
             conditional = self._if_exists()
-            found.dropped_keys[name(scan).lower()] = conditional
+            found.dropped_keys[take_name(scan).lower()] = conditional
         elif key == "CONSTRAINT":
             scan.take()
             conditional = self._if_exists()
@@ -250,13 +250,13 @@ class _AlterReader:
                 found.dropped_keys[PRIMARY.lower()] = conditional
             else:
                 found.remakes = True
-                found.dropped_constraints.add(name(scan).lower())
+                found.dropped_constraints.add(take_name(scan).lower())
         elif key in ("FOREIGN", "CHECK"):
             found.remakes = True
             scan.take()
             scan.accept("KEY")
             self._if_exists()
-            name(scan)
+            take_name(scan)
         else:
             scan.accept("COLUMN")
             conditional = self._if_exists()
@@ -285,7 +285,7 @@ class _AlterReader:
         if scan.peek()[2] in ("INDEX", "KEY", "CHECK", "CONSTRAINT"):
             scan.take()
             self._if_exists()
-            name(scan)
+            take_name(scan)
             scan.accept("NOT")
             expect(scan, "VISIBLE", "INVISIBLE", "IGNORED", "ENFORCED")
             return
@@ -304,9 +304,9 @@ class _AlterReader:
         if scan.peek()[2] in ("INDEX", "KEY", "COLUMN"):
             column = scan.take()[2] == "COLUMN"
             conditional = self._if_exists()
-            old = name(scan)
+            old = take_name(scan)
             expect(scan, "TO")
-            new = name(scan)
+            new = take_name(scan)
             if column:
                 self.found.placed.append(Placed(new, None, old, conditional=conditional))
             else:
@@ -325,7 +325,7 @@ class _AlterReader:
     def _convert(self) -> None:
         scan, found = self.scan, self.found
         if scan.accept("PARTITION"):
-            name(scan)
+            take_name(scan)
             expect(scan, "TO")
             expect(scan, "TABLE")
             found.split_off = self._table()
@@ -346,6 +346,6 @@ class _AlterReader:
 def _skip_clause(scan: Scanner) -> None:
     while not scan.at_end() and scan.peek()[2] != ",":
         if scan.peek()[2] == "(":
-            group(scan)
+            take_group(scan)
         elif scan.take()[0] == END:
             return

@@ -11,7 +11,7 @@ import attrs
 
 from canal.parse.schema.parts import MAXDB, ORACLE, REAL_AS_FLOAT, ColumnDefinition, ColumnType, Dialect, NotUnderstoodError
 from canal.parse.schema.scanner import STRING, WORD, Scanner
-from canal.parse.schema.words import expect, number, string
+from canal.parse.schema.words import expect, take_number, take_string
 from canal.rows.charsets import MAX_CHAR_BYTES, WIDE, encoded, label_text
 from canal.schema import GEOMETRY_KINDS, TEXT_TYPES, TYPE_CODES, UNTOLD, ColumnSchema, as_binary, column_from_text, is_sure
 
@@ -125,7 +125,7 @@ def _label(scan: Scanner, dialect: Dialect) -> str | bytes:
     """Parse a label: a text, or bytes as x'61', 0x61, b'1100001' or 0b1100001."""
     kind, text, key = scan.peek()
     if kind != WORD:
-        return string(scan, dialect)
+        return take_string(scan, dialect)
     scan.take()
     digits = scan.take()[1] if key in ("X", "B") and scan.peek()[0] == STRING else text[2:] if text[:2] in ("0x", "0b") else ""
     try:
@@ -168,12 +168,12 @@ def _arguments(scan: Scanner, base: str) -> tuple[int, int | None]:
     if base not in _WITH_LENGTH and base not in _WITH_SCALE:
         raise NotUnderstoodError(f"{base} takes no arguments")
     scan.take()
-    length, scale = 0 if scan.peek()[2] == "." else number(scan), None
+    length, scale = 0 if scan.peek()[2] == "." else take_number(scan), None
     if scan.accept("."):  # servers ignore the fraction: DECIMAL(19.5) is DECIMAL(19)
         if scan.peek()[2] != ")":
-            number(scan)
+            take_number(scan)
     elif base in _WITH_SCALE and scan.accept(","):
-        scale = number(scan)
+        scale = take_number(scan)
     expect(scan, ")")
     return length, scale
 

@@ -23,7 +23,16 @@ from canal.parse.schema.parts import (
     TableOptions,
 )
 from canal.parse.schema.scanner import END, NAME, WORD, Scanner
-from canal.parse.schema.words import column_name, expect, group, join_choices, maybe_charset, name, pass_references, pass_value
+from canal.parse.schema.words import (
+    column_name,
+    expect,
+    join_choices,
+    maybe_charset,
+    pass_references,
+    pass_value,
+    take_group,
+    take_name,
+)
 
 
 def read_column(scan: Scanner, dialect: Dialect, body: Body) -> ColumnDefinition:
@@ -173,11 +182,11 @@ class _ColumnReader:
         self.scan.take()
 
     def enclosed(self) -> None:
-        group(self.scan)
+        take_group(self.scan)
 
     def constraint(self) -> None:
         if self.scan.peek()[2] != "CHECK":
-            name(self.scan)
+            take_name(self.scan)
 
     def generated(self) -> None:
         expect(self.scan, "ALWAYS")
@@ -188,7 +197,7 @@ class _ColumnReader:
         if self.scan.accept("ROW"):
             self.row_bound = expect(self.scan, "START", "END")
         else:
-            self.made_of = group(self.scan)
+            self.made_of = take_group(self.scan)
             self.virtual = self.has_value = True
 
     def stored(self) -> None:
@@ -282,7 +291,7 @@ def create_options(scan: Scanner) -> TableOptions:
             found.queried = True
             return found
         elif key == "(":
-            group(scan)
+            take_group(scan)
         elif key == "ENGINE":
             found.engine = engine_name(scan)
         elif key == "PARTITION":
@@ -290,7 +299,7 @@ def create_options(scan: Scanner) -> TableOptions:
             found.partitioned = True
         elif scan.take()[2] and scan.accept("="):
             if scan.peek()[2] == "(":  # UNION=(t1,t2)
-                group(scan)
+                take_group(scan)
             else:
                 scan.take()
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from canal.parse.schema.parts import PRIMARY, Body, Dialect, Key, NotUnderstoodError
 from canal.parse.schema.scanner import NAME, WORD, Scanner
-from canal.parse.schema.words import expect, group, name, number, pass_references
+from canal.parse.schema.words import expect, pass_references, take_group, take_name, take_number
 
 _KEY_WORDS = ("KEY", "INDEX")
 _KEY_STARTS = frozenset(
@@ -31,12 +31,12 @@ def read_key(scan: Scanner, dialect: Dialect, body: Body) -> None:
     if scan.accept("CONSTRAINT"):
         _if_not_exists(scan)
         if scan.peek()[2] not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
-            named = name(scan)
+            named = take_name(scan)
     word = scan.take()[2]
     if word == "PERIOD":
         return _period(scan, body)
     if word == "CHECK":
-        group(scan)
+        take_group(scan)
         scan.accept("NOT")
         scan.accept("ENFORCED")
         return None
@@ -50,7 +50,7 @@ def read_key(scan: Scanner, dialect: Dialect, body: Body) -> None:
     elif word not in _KEY_WORDS:
         scan.accept(*_KEY_WORDS)
     conditional = _if_not_exists(scan)
-    own = "" if _at_key_columns(scan) else name(scan)
+    own = "" if _at_key_columns(scan) else take_name(scan)
     unique = word in ("PRIMARY", "UNIQUE")
     body.keys.append(read_key_rest(scan, named if word == "PRIMARY" else own or named, unique, conditional))
     return None
@@ -96,12 +96,12 @@ def _key_columns(scan: Scanner) -> tuple[tuple[tuple[str, int | None], ...], str
 
 def _key_part(scan: Scanner) -> tuple[str, int | None]:
     if scan.peek()[2] == "(":
-        group(scan)
+        take_group(scan)
         part: tuple[str, int | None] = ("", None)
     else:
-        named, length = name(scan), None
+        named, length = take_name(scan), None
         if scan.accept("("):
-            length = number(scan)
+            length = take_number(scan)
             expect(scan, ")")
         part = (named, length)
     scan.accept("ASC", "DESC")
@@ -136,7 +136,7 @@ def key_options(scan: Scanner) -> bool:
             scan.accept("=")
             scan.take()
         elif key == "WAIT":
-            number(scan)
+            take_number(scan)
         elif key == "WITH":
             expect(scan, "PARSER")
             scan.take()
@@ -156,8 +156,8 @@ def _foreign_key(scan: Scanner) -> None:
     expect(scan, "KEY")
     _if_not_exists(scan)
     if scan.peek()[2] != "(":
-        name(scan)
-    group(scan)
+        take_name(scan)
+    take_group(scan)
     expect(scan, "REFERENCES")
     pass_references(scan)
 
@@ -165,9 +165,9 @@ def _foreign_key(scan: Scanner) -> None:
 def _period(scan: Scanner, body: Body) -> None:
     expect(scan, "FOR")
     _if_not_exists(scan)
-    period = name(scan).lower()
+    period = take_name(scan).lower()
     expect(scan, "(")
-    start = name(scan)
+    start = take_name(scan)
     expect(scan, ",")
-    body.periods[period] = start, name(scan)
+    body.periods[period] = start, take_name(scan)
     expect(scan, ")")

@@ -19,7 +19,7 @@ from canal.parse.schema.parts import INNODB, Body, Dialect, NotUnderstoodError
 from canal.parse.schema.scanner import END, Scanner
 from canal.parse.schema.table_state import TableVersion
 from canal.parse.schema.tables import Tables, discard, lower
-from canal.parse.schema.words import expect, name
+from canal.parse.schema.words import expect, take_name
 from canal.schema import TableSchema
 from canal.statement import Statement, Table
 
@@ -192,7 +192,7 @@ class StatementRun:
     def _create_index(self, unique: bool) -> None:
         scan = self.scan
         conditional = self._if()
-        named = name(scan) if scan.peek()[2] != "ON" else ""
+        named = take_name(scan) if scan.peek()[2] != "ON" else ""
         is_hash = bool(scan.accept("USING", "TYPE")) and scan.take()[2] == "HASH"
         expect(scan, "ON")
         table = self._table()
@@ -210,7 +210,7 @@ class StatementRun:
 
     def _create_database(self, replaces: bool) -> None:
         conditional = self._if()
-        schema = self.tables.stored(name(self.scan))
+        schema = self.tables.stored(take_name(self.scan))
         choice = database_charset(self.scan)
         known = self.tables.databases.get(self.tables.fold_name(schema))
         if conditional and not replaces and (known or not self.tables.complete):
@@ -289,7 +289,7 @@ class StatementRun:
         scan = self.scan
         schema = self.schema
         if scan.at_name() and not is_database_option(scan):
-            schema = self.tables.stored(name(scan))
+            schema = self.tables.stored(take_name(scan))
         if schema.startswith("#mysql50#"):
             raise NotUnderstoodError("a database is renamed")
         choice = database_charset(scan)
@@ -304,12 +304,12 @@ class StatementRun:
         what, modifiers = self._object()
         if what in ("DATABASE", "SCHEMA"):
             self._if()
-            schema = self.tables.stored(name(self.scan))
+            schema = self.tables.stored(take_name(self.scan))
             self._empty(schema)
             self.tables.databases.pop(self.tables.fold_name(schema), None)
         elif what == "INDEX":
             conditional = self._if()
-            named = name(self.scan).lower()
+            named = take_name(self.scan).lower()
             expect(self.scan, "ON")
             table = self._table()
             pass_wait(self.scan)

@@ -20,7 +20,7 @@ def expect(scan: Scanner, *keys: str) -> str:
     return found
 
 
-def name(scan: Scanner) -> str:
+def take_name(scan: Scanner) -> str:
     if not scan.at_name():
         raise NotUnderstoodError("a name is missing")
     return scan.take()[1]
@@ -28,13 +28,13 @@ def name(scan: Scanner) -> str:
 
 def column_name(scan: Scanner) -> str:
     """Parse a column name. Servers except MySQL 8.0 and later also accept table.column and schema.table.column."""
-    found = name(scan)
+    found = take_name(scan)
     while scan.accept("."):
-        found = name(scan)
+        found = take_name(scan)
     return found
 
 
-def number(scan: Scanner) -> int:
+def take_number(scan: Scanner) -> int:
     text = scan.take()[1]
     digits = text.lstrip("0") or "0"
     if not text.isascii() or not text.isdigit() or len(digits) > 20:  # int() limits the number of digits
@@ -42,7 +42,7 @@ def number(scan: Scanner) -> int:
     return int(digits)
 
 
-def group(scan: Scanner) -> frozenset[str]:
+def take_group(scan: Scanner) -> frozenset[str]:
     """Skip a group in parentheses, which begins here; return the words and names in lower case."""
     if scan.peek()[2] != "(":
         raise NotUnderstoodError("a parenthesis is missing")
@@ -61,7 +61,7 @@ def group(scan: Scanner) -> frozenset[str]:
 _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
 
 
-def string(scan: Scanner, dialect: Dialect) -> str:
+def take_string(scan: Scanner, dialect: Dialect) -> str:
     """Parse a quoted string."""
     kind, text, key = scan.take()
     if kind != STRING:
@@ -130,7 +130,7 @@ def pass_value(scan: Scanner) -> None:
     """Skip a default or an option's value: a literal, a function call, NEXT VALUE FOR a sequence, or an expression."""
     scan.accept("+", "-")
     if scan.peek()[2] == "(":
-        group(scan)
+        take_group(scan)
         return
     if scan.accept("{"):  # {d '2026-01-01'}
         while scan.peek()[0] != END and not scan.accept("}"):
@@ -144,19 +144,19 @@ def pass_value(scan: Scanner) -> None:
         return
     if key == "@":
         scan.accept("@")
-        key = name(scan)
+        key = take_name(scan)
     if kind == WORD and key[:1] == "_" and (scan.peek()[1][:2] in ("0x", "0b") or scan.peek()[2] in ("X", "B")):
         scan.take()  # skip the charset in _latin1 0x61 or _latin1 x'61'
     if key in ("NEXT", "PREVIOUS") and scan.accept("VALUE"):
         expect(scan, "FOR")
-        key = name(scan)
+        key = take_name(scan)
     if key == "." or key[:1].isdigit():
         _pass_number(scan, key)
         return
     while scan.accept("."):
-        name(scan)
+        take_name(scan)
     if scan.peek()[2] == "(":
-        group(scan)
+        take_group(scan)
     while scan.peek()[0] == STRING:  # _utf8mb4'x', x'00' and adjacent strings
         scan.take()
 
@@ -168,7 +168,7 @@ def _pass_case(scan: Scanner) -> None:
         if kind == END or key in (";", ")"):
             raise NotUnderstoodError("a CASE without END")
         if key == "(":
-            group(scan)
+            take_group(scan)
         elif scan.take()[2] == "CASE":
             _pass_case(scan)
 
@@ -178,7 +178,7 @@ def _pass_number(scan: Scanner, key: str) -> None:
     if (key == "." or scan.accept(".")) and _AFTER_POINT.fullmatch(scan.peek()[2]):
         key = scan.take()[2]
     if key[-1:] == "E" and scan.accept("+", "-"):
-        number(scan)
+        take_number(scan)
 
 
 def pass_references(scan: Scanner) -> None:
@@ -186,7 +186,7 @@ def pass_references(scan: Scanner) -> None:
     if scan.table("") is None:
         raise NotUnderstoodError("a table name is missing")
     if scan.peek()[2] == "(":
-        group(scan)
+        take_group(scan)
     if scan.accept("MATCH"):
         expect(scan, "FULL", "PARTIAL", "SIMPLE")
     while scan.peek()[2] == "ON" and scan.peek(1)[2] in ("DELETE", "UPDATE"):

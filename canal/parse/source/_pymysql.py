@@ -33,7 +33,7 @@ DriverError = pymysql.err.MySQLError
 
 
 @contextlib.contextmanager
-def understood() -> Iterator[None]:
+def driver_errors() -> Iterator[None]:
     """Convert the errors that PyMySQL raises for a corrupt answer to a lost connection error."""
     try:
         yield
@@ -423,7 +423,7 @@ def log_in(
     connection.trust = trust
     connection._secure = connection._unix = bool(unix_socket)
     try:
-        with understood():
+        with driver_errors():
             sock = _reach(host, port, unix_socket, connect_timeout, opening)
             try:
                 _check_greeting(sock)
@@ -443,13 +443,13 @@ def is_encrypted(connection: Any) -> bool:
 
 def command(connection: Any, code: int, payload: bytes) -> None:
     """Send a command without reading the answer."""
-    with understood():
+    with driver_errors():
         connection._execute_command(code, payload)
 
 
 def command_ok(connection: Any, code: int, payload: bytes) -> None:
     """Send a command and read the OK packet. Raises ``DriverError`` for an ERR packet."""
-    with understood():
+    with driver_errors():
         connection._execute_command(code, payload)
         connection._read_ok_packet()
 
@@ -487,7 +487,7 @@ def close(connection: Any) -> None:
         connection._force_close()
 
 
-def give_bytes(connection: Any) -> None:
+def return_bytes(connection: Any) -> None:
     """Return every value of a row as raw bytes, or None, from now on."""
     connection.use_unicode = False
     connection.decoders = {}
@@ -500,9 +500,9 @@ def stream(connection: Any, sql: str, rows: int, size: int) -> Iterator[list[tup
     """
     cursor = connection.cursor(pymysql.cursors.SSCursor)
     try:
-        with understood():
+        with driver_errors():
             cursor.execute(sql)
-        while taken := _some(connection, cursor, rows, size):
+        while taken := _fetch_some(connection, cursor, rows, size):
             yield taken
     finally:  # otherwise PyMySQL would read the remaining rows later, from a closed connection
         if cursor._result is not None:
@@ -532,7 +532,7 @@ def receive(connection: Any, sql: str, feed_from: Callable[[int], _Feed]) -> Ite
     Args:
         feed_from: is given the number of the packet of the first row.
     """
-    with understood():
+    with driver_errors():
         connection._execute_command(COMMAND.COM_QUERY, sql.encode(connection.encoding))
         columns = connection._read_packet().read_length_encoded_integer()
         for _ in range(columns):
@@ -541,7 +541,7 @@ def receive(connection: Any, sql: str, feed_from: Callable[[int], _Feed]) -> Ite
             raise ValueError("no rows came")
         feed, need = feed_from(connection._next_seq_id), 4
     while need:
-        with understood():
+        with driver_errors():
             need = feed.feed(_at_least(connection, need))
         yield feed
     if feed.last[0] == 0xFF:
@@ -563,10 +563,10 @@ def _at_least(connection: Any, need: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _some(connection: Any, cursor: Any, rows: int, size: int) -> list[tuple[Any, ...]]:
+def _fetch_some(connection: Any, cursor: Any, rows: int, size: int) -> list[tuple[Any, ...]]:
     taken: list[tuple[Any, ...]] = []
     held = 0
-    with understood():
+    with driver_errors():
         while len(taken) < rows and held < size:
             connection.budget(_ROW_BYTES)
             row = cursor.fetchone()

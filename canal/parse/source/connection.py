@@ -6,16 +6,16 @@ from collections.abc import Generator, Sequence
 
 from canal.errors import ConnectionLostError, PositionLostError, StateError
 from canal.parse.schema.cascades import ForeignKey
-from canal.parse.source.beside import Beside
 from canal.parse.source.dump import Dump
 from canal.parse.source.information_schema import Accepts, accept_all
+from canal.parse.source.log_check import LogCheck
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs
-from canal.parse.source.proofs import Proofs
 from canal.parse.source.protocol import Description, FullConnection, Start
-from canal.parse.source.seek import Seek
 from canal.parse.source.server import ServerOptions
 from canal.parse.source.session import QuerySession
+from canal.parse.source.side_reader import SideReader
+from canal.parse.source.start_finder import StartFinder
 from canal.parse.source.unlogged import Unlogged
 from canal.position import Position
 from canal.schema import TableSchema
@@ -30,10 +30,10 @@ class MySQLConnection(FullConnection):
         self._queries = QuerySession(source)
         self._login = Login(source, server_id, replica_uuid)
         self._logs = ServerLogs(source, self._login, self._queries)
-        self._beside = Beside(source, server_id, self._login, self._logs)
-        self._seek = Seek(source, self._login, self._logs, self._beside)
-        self._proofs = Proofs(source, self._login, self._logs, self._beside.incarnation)
-        self._dump = Dump(source, server_id, self._login, self._logs, self._proofs)
+        self._side_reader = SideReader(source, server_id, self._login, self._logs)
+        self._start_finder = StartFinder(source, self._login, self._logs, self._side_reader)
+        self._log_check = LogCheck(source, self._login, self._logs, self._side_reader.incarnation)
+        self._dump = Dump(source, server_id, self._login, self._logs, self._log_check)
 
     def open(self) -> None:
         self._login.open()
@@ -89,13 +89,13 @@ class MySQLConnection(FullConnection):
     # -- the stream ----------------------------------------------------------------------------------------------------
 
     def resolve(self, start: Start) -> Position:
-        return self._seek.resolve(start)
+        return self._start_finder.resolve(start)
 
     def dump(self, position: Position) -> None:
         self._dump.begin(position)
 
-    def held_up_by(self) -> str:
-        return self._dump.held_up_by()
+    def blocked_by(self) -> str:
+        return self._dump.blocked_by()
 
     def read(self, timeout: float) -> Sequence[bytes] | None:
         stream = self._dump.stream
@@ -104,7 +104,7 @@ class MySQLConnection(FullConnection):
         try:
             events = stream.read(timeout)
         except PositionLostError as error:
-            error.message = f"{error.message}; {self._logs.span()}"
+            error.message = f"{error.message}; {self._logs.available_range()}"
             raise
         if not events and stream.ended:
             raise ConnectionLostError(
@@ -135,13 +135,13 @@ class MySQLConnection(FullConnection):
         return self._logs.end()
 
     def check_end(self, position: Position) -> bool:
-        return self._proofs.check_end(position, by_offset=self._dump.by_offset, is_streaming=self._dump.stream is not None)
+        return self._log_check.check_end(position, by_offset=self._dump.by_offset, is_streaming=self._dump.stream is not None)
 
     def incarnation(self, journal: str) -> str | None:
-        return self._beside.incarnation(journal)
+        return self._side_reader.incarnation(journal)
 
     def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
-        return self._beside.replay(journal, offset)
+        return self._side_reader.replay(journal, offset)
 
     # -- the tables ----------------------------------------------------------------------------------------------------
 
@@ -181,4 +181,4 @@ class MySQLConnection(FullConnection):
         self._login.close()
         self._queries.close()
         self._dump.close()
-        self._beside.close()
+        self._side_reader.close()

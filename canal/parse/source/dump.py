@@ -11,6 +11,7 @@ import attrs
 from canal.binlog import event_layout as layout
 from canal.errors import LostReason, PositionLostError, StateError
 from canal.parse.source import _pymysql
+from canal.parse.source.log_check import LogCheck, known_start
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs
 from canal.parse.source.packets import (
@@ -22,7 +23,6 @@ from canal.parse.source.packets import (
     dump_gtid_packet,
     dump_packet,
 )
-from canal.parse.source.proofs import Proofs, known_start
 from canal.parse.source.server import ServerOptions, Thread
 from canal.parse.source.server_errors import query_error
 from canal.parse.source.session import run
@@ -38,12 +38,12 @@ _DUMPING: Final = ("Binlog Dump", "Killed")
 class Dump:
     """Starts a dump and holds the stream."""
 
-    def __init__(self, source: ServerOptions, server_id: int, login: Login, logs: ServerLogs, proofs: Proofs) -> None:
+    def __init__(self, source: ServerOptions, server_id: int, login: Login, logs: ServerLogs, log_check: LogCheck) -> None:
         self._source = source
         self._server_id = server_id
         self._login = login
         self._logs = logs
-        self._proofs = proofs
+        self._log_check = log_check
         self.stream: DumpStream | None = None
         #: The connection that streams, as the server's process list shows it.
         self.thread: Thread | None = None
@@ -66,7 +66,7 @@ class Dump:
             raise self._login.closed()
         server = self._login.server
         try:
-            self._end_left(login)
+            self._kill_stale_dumps(login)
             self.by_offset = dumps_by_offset(position, server.has_gtids)
             if self.by_offset:
                 self._dump_file(login, position, flags)
@@ -81,7 +81,7 @@ class Dump:
             stream.close()
         return stream
 
-    def _end_left(self, login: Any) -> None:
+    def _kill_stale_dumps(self, login: Any) -> None:
         """Kill earlier dump threads of ours that the server still runs because a proxy kept the connection open.
 
         They block in a write for up to net_write_timeout. MariaDB from 10.6 on starts no other dump with the same server_id
@@ -90,9 +90,9 @@ class Dump:
         threads = self._threads(run(login, "SHOW PROCESSLIST"))
         (own,) = run(login, "SELECT CONNECTION_ID()")[0]
         self.thread = next((thread for thread in threads if thread.number == own), None)
-        for thread in [one for one in list(self._source.left_dumps) if one.identity == self._login.server.identity]:
+        for thread in [one for one in list(self._source.stale_dumps) if one.identity == self._login.server.identity]:
             with contextlib.suppress(ValueError):  # another connection of this source removed it
-                self._source.left_dumps.remove(thread)
+                self._source.stale_dumps.remove(thread)
             if threads.get(thread, "").startswith(_DUMPING):
                 log.info("killing %s on %s: an earlier dump of ours that the server still sends", thread, self._source.address)
                 with contextlib.suppress(_pymysql.DriverError):  # it has ended
@@ -102,7 +102,7 @@ class Dump:
         """Return the command of each thread, from the rows of SHOW PROCESSLIST."""
         return {Thread(self._login.server.identity, int(row[0]), str(row[1]), str(row[2])): str(row[4]) for row in rows}
 
-    def held_up_by(self) -> str:
+    def blocked_by(self) -> str:
         """Describe the dumps that the server must end before it begins ours; "" if it has begun or waits for something else."""
         own, stream = self.thread, self.stream
         if own is None or stream is None or stream.has_begun or not self._login.server.is_mariadb:
@@ -130,7 +130,7 @@ class Dump:
             run(login, "SET @slave_connect_state = %s, @slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0", (start,))
             _pymysql.command(login, COM_BINLOG_DUMP, dump_packet(layout.FIRST, flags | SEND_ANNOTATE_ROWS, self._server_id, ""))
         else:
-            self.warnings += self._proofs.check_executed(login, position)
+            self.warnings += self._log_check.check_executed(login, position)
             # No file name: with a name the server would start at that file and skip everything before it.
             encoded = _encode_gtids(position)
             _pymysql.command(login, COM_BINLOG_DUMP_GTID, dump_gtid_packet(flags, self._server_id, encoded))
@@ -141,22 +141,22 @@ class Dump:
                 f"{self._source.address} has no GTIDs, and the position has no journal",
                 reason=LostReason.UNREACHABLE,
                 position=position,
-                remedy=self._logs.or_gtids("Start from a journal and an offset"),
+                remedy=self._logs.with_gtid_advice("Start from a journal and an offset"),
             )
         self._logs.check_source(position)
         if position.gtid and self._login.server.has_gtids and not self._login.server.is_mariadb:
-            self.warnings += self._proofs.check_executed(login, position)
+            self.warnings += self._log_check.check_executed(login, position)
         elif position.gtid and self._login.server.has_gtids:
-            self._proofs.check_state(position, str(run(login, "SELECT @@global.gtid_binlog_state")[0][0] or ""))
+            self._log_check.check_state(position, str(run(login, "SELECT @@global.gtid_binlog_state")[0][0] or ""))
         if position.offset > MAX_DUMP_OFFSET:
-            position = self._behind_large(position)
+            position = self._after_large_log(position)
         if self._login.server.is_mariadb:
             flags |= SEND_ANNOTATE_ROWS  # if the server left them out, offsets would have gaps
         _pymysql.command(
             login, COM_BINLOG_DUMP, dump_packet(max(position.offset, layout.FIRST), flags, self._server_id, position.journal)
         )
 
-    def _behind_large(self, position: Position) -> Position:
+    def _after_large_log(self, position: Position) -> Position:
         """Return the start of the next log if only the ROTATE follows the position.
 
         The protocol's offset has 32 bits. A log exceeds 4 GiB only by the last transaction.
@@ -179,7 +179,7 @@ class Dump:
         if stream is not None:
             stream.close()
             if thread is not None and ":" in thread.host:  # without a port, a later thread with the same number looks the same
-                self._source.left_dumps.append(thread)
+                self._source.stale_dumps.append(thread)
 
 
 def dumps_by_offset(position: Position, has_gtids: bool) -> bool:

@@ -38,7 +38,7 @@ def kept_in_innodb(path: Path) -> UnsupportedError:
     )
 
 
-def patiently(find: Callable[[], _T], pause: Callable[[float], object] = time.sleep, patience: float | None = None) -> _T:
+def retry_missing(find: Callable[[], _T], pause: Callable[[float], object] = time.sleep, patience: float | None = None) -> _T:
     """Return the result of ``find``; retry for ``patience`` seconds while a file is missing.
 
     A server removes the index to rewrite it, and may purge a file after we listed it.

@@ -112,14 +112,14 @@ class JournalReader:
             raise SourceError(f"cannot read {self.path}: {error.strerror}") from error
 
     def _read(self) -> Sequence[bytes]:
-        framer = self._begun()
+        framer = self._framer_or_none()
         if framer is None:
             return []
         if framer.offset == self.start > layout.FIRST:
             self._check_start()
         while True:
             if framer.error is not None:
-                raise self._placed(framer.error, framer.offset)
+                raise self._with_position(framer.error, framer.offset)
             count = self._file.readinto(framer.room())
             if not count:
                 self._check_rest(framer)
@@ -130,7 +130,7 @@ class JournalReader:
                 self.brings_format = framer.has_format or not self._has_format
                 return events if self._has_format else self._first(list(events))
 
-    def _begun(self) -> FileFramer | None:
+    def _framer_or_none(self) -> FileFramer | None:
         """Return the framer, positioned after the magic bytes; None while the file has none."""
         if self._framer is not None:
             return self._framer
@@ -154,10 +154,10 @@ class JournalReader:
     def _check_start(self) -> None:
         """Check that an event begins at the start offset. The decoder checks the events after it."""
         header = os.pread(self._file.fileno(), layout.HEADER, self.start)
-        size, says = _lengths(header)
+        size, end_offset = _lengths(header)
         end = self.start + size
         # MariaDB from 11.4 on writes no end offset inside a transaction. Such a start was read from this log before.
-        fits = says == end & 0xFFFFFFFF if says else end <= self.size
+        fits = end_offset == end & 0xFFFFFFFF if end_offset else end <= self.size
         if len(header) == layout.HEADER and not (fits and size >= layout.HEADER):
             raise self._no_start()
         if 0 < len(header) < layout.HEADER and not self._is_start_proved:
@@ -184,12 +184,12 @@ class JournalReader:
     def _check_rest(self, framer: FileFramer) -> None:
         """Check whether the incomplete event at the end is still being written or has a damaged length."""
         header = os.pread(self._file.fileno(), layout.HEADER, framer.offset)
-        size, says = _lengths(header)
-        is_wrong = says and says != framer.offset + size & 0xFFFFFFFF
+        size, end_offset = _lengths(header)
+        is_wrong = end_offset and end_offset != framer.offset + size & 0xFFFFFFFF
         if len(header) == layout.HEADER and is_wrong and not header[layout.FLAGS] & ARTIFICIAL_F:
-            raise self._placed(
+            raise self._with_position(
                 DecodeError(
-                    f"an event of {size} bytes has the end offset {says}",
+                    f"an event of {size} bytes has the end offset {end_offset}",
                     event_type=header[layout.TYPE],
                     remedy="Restore the file: it is damaged there.",
                 ),
@@ -219,7 +219,7 @@ class JournalReader:
             form = parse_format(head)
             check_format(head, form)  # a start in the middle sends the head with a new checksum
         except DecodeError as error:
-            raise self._placed(error, layout.FIRST) from error
+            raise self._with_position(error, layout.FIRST) from error
         if any(event[layout.TYPE] == START_ENCRYPTION for event in events[1:3]):
             raise self._encrypted()
         self._has_format = True
@@ -235,7 +235,7 @@ class JournalReader:
         self.start = layout.FIRST
         return [as_closed(head)]
 
-    def _placed(self, error: CanalError, offset: int) -> CanalError:
+    def _with_position(self, error: CanalError, offset: int) -> CanalError:
         error.message = f"{self.path}: {error.message}"
         error.position = f"{self.path.name}:{offset}"
         return error

@@ -29,7 +29,7 @@ from canal.parse.log.side_reads import SideRead
 from canal.parse.schema.cascades import ForeignKey, keys_in
 from canal.parse.schema.table_state import TableVersion
 from canal.parse.schema.texts import Tables, tables_from_mapping, tables_from_sql
-from canal.parse.source.file_listing import PATIENCE, from_index, in_directory, no_such_file, numbered, patiently
+from canal.parse.source.file_listing import PATIENCE, from_index, in_directory, no_such_file, numbered, retry_missing
 from canal.parse.source.file_reader import JournalReader, open_first
 from canal.parse.source.information_schema import Accepts, accept_all
 from canal.parse.source.mysql import MySQLSource
@@ -84,7 +84,7 @@ class LocalBinlogSource:
     def read_end(self, timeout: float) -> SourceEnd:
         """Return the names and sizes of the files."""
         sizes = []
-        for path in patiently(lambda: self.listing()(), patience=min(timeout, PATIENCE)):
+        for path in retry_missing(lambda: self.listing()(), patience=min(timeout, PATIENCE)):
             with contextlib.suppress(FileNotFoundError):  # purged, or lost: reading reports that
                 sizes.append((path.name, path.stat().st_size))
         return SourceEnd(tuple(sizes))
@@ -95,7 +95,7 @@ class LocalBinlogSource:
         Raises:
             ConfigError: ``path`` names no binlog.
         """
-        return patiently(lambda: self.listing()())
+        return retry_missing(lambda: self.listing()())
 
     def listing(self) -> Callable[[], list[Path]]:
         """Return a function that lists the files of the log that ``path`` names now, even if other logs appear later.
@@ -128,8 +128,8 @@ class LocalBinlogConnection(FullConnection):
         self._session: QuerySession | None = None
         if isinstance(source.schema, MySQLSource):
             self._session = source.schema.open_session()
-        self._list = patiently(source.listing, self._pause)
-        self._format = patiently(lambda: JournalReader(self._found()[0]), self._pause).read_format()
+        self._list = retry_missing(source.listing, self._pause)
+        self._format = retry_missing(lambda: JournalReader(self._found()[0]), self._pause).read_format()
         self._tables = _tables_of(source.schema, None if self._format is None else self._format.release)
         if self._format is None and source.follow:  # without a head the flavor is unknown
             raise ConnectionLostError(f"the first binlog file in {source.path} has no FORMAT_DESCRIPTION yet")
@@ -162,7 +162,7 @@ class LocalBinlogConnection(FullConnection):
         return ConnectionLostError(f"the connection to {self._source.path} was closed")
 
     def _journals(self) -> list[Path]:
-        return patiently(self._found, self._pause)
+        return retry_missing(self._found, self._pause)
 
     def _found(self) -> list[Path]:
         found = self._list()
@@ -173,7 +173,7 @@ class LocalBinlogConnection(FullConnection):
 
     def _open(self, position: Position) -> JournalReader:
         """Open the file of a position. Raises PositionLostError if the file is missing or ends before the position."""
-        return patiently(partial(self._find, position), self._pause)
+        return retry_missing(partial(self._find, position), self._pause)
 
     def _find(self, position: Position) -> JournalReader:
         journals = self._found()
@@ -255,7 +255,7 @@ class LocalBinlogConnection(FullConnection):
         path = journals[-1]
         if self._session is None:  # an index may list the last file before it exists
             path = next((one for one in reversed(journals) if one.exists()), path)
-            return Position(journal=path.name, offset=patiently(path.stat, self._pause).st_size)
+            return Position(journal=path.name, offset=retry_missing(path.stat, self._pause).st_size)
         begin = self._end if self._end.journal == path.name else Position(journal=path.name, offset=layout.FIRST)
         scan = TransactionScan()
         scan.feed(rotate_event(path.name, begin.offset, checksum=False))
@@ -312,7 +312,7 @@ class LocalBinlogConnection(FullConnection):
             events = reader.read()
             if events:
                 return self._as_sent(reader, events)
-            self._look_behind(reader)
+            self._check_next(reader)
             if reader.has_more():
                 continue  # the server appended after our last read and before it began the next file
             if self._following is not None or not self._source.follow:
@@ -327,7 +327,7 @@ class LocalBinlogConnection(FullConnection):
                 return []
             self._closing.wait(min(remaining, self._source.poll_interval))
 
-    def _look_behind(self, reader: JournalReader) -> None:
+    def _check_next(self, reader: JournalReader) -> None:
         """Open the next file if there is one, and check that it continues the same log.
 
         Raises:
@@ -353,7 +353,7 @@ class LocalBinlogConnection(FullConnection):
         return reader.has_successor and reader.path != Path(self._source.path)  # a single file has no next one
 
     def _next(self, reader: JournalReader) -> JournalReader | None:
-        return patiently(partial(self._find_next, reader), self._pause)
+        return retry_missing(partial(self._find_next, reader), self._pause)
 
     def _find_next(self, reader: JournalReader) -> JournalReader | None:
         later = self._later(reader)

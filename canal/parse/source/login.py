@@ -67,7 +67,7 @@ class Login:
                     raise self.closed()
                 self.server = self._prepare(self.connection)
                 self._limit = self._read_limit(self.connection)
-                self.need(2)
+                self.require_connections(2)
             except BaseException:
                 self.close()
                 raise
@@ -81,7 +81,7 @@ class Login:
         text = str(rows[0][1]) if rows else ""
         return int(text) if text.isdecimal() else 0  # MariaDB also has -1
 
-    def need(self, count: int) -> None:
+    def require_connections(self, count: int) -> None:
         """Raise AuthenticationError if the user may not open ``count`` connections: retrying would never help."""
         if 0 < self._limit < count:
             raise AuthenticationError(

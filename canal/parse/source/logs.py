@@ -115,7 +115,7 @@ class ServerLogs:
         if missing:
             raise PositionLostError(
                 f"{self._source.address} has purged transactions that were not read yet: "
-                f"{shortened(str(missing))}; {self.span()}",
+                f"{shortened(str(missing))}; {self.available_range()}",
                 position=start,
             )
 
@@ -125,7 +125,7 @@ class ServerLogs:
         sizes = dict(self.listed())
         offset = max(start.offset, layout.FIRST)
         if start.journal not in sizes:
-            raise self.no_log(start)
+            raise self.missing_log(start)
         size = sizes[start.journal]
         if size is not None and offset > size:
             raise PositionLostError(
@@ -146,14 +146,16 @@ class ServerLogs:
                 remedy="Resume by GTID set or from a time: journals of two servers cannot be compared.",
             )
 
-    def no_log(self, position: Position) -> PositionLostError:
-        return PositionLostError(f"{self._source.address} has no log {position.journal}; {self.span()}", position=position)
+    def missing_log(self, position: Position) -> PositionLostError:
+        return PositionLostError(
+            f"{self._source.address} has no log {position.journal}; {self.available_range()}", position=position
+        )
 
-    def or_gtids(self, remedy: str) -> str:
+    def with_gtid_advice(self, remedy: str) -> str:
         """Add "or set gtid_mode=ON" to a remedy if the server has GTIDs."""
         return f"{remedy}, or set gtid_mode=ON on the server." if self._server.has("gtids") else f"{remedy}."
 
-    def span(self) -> str:
+    def available_range(self) -> str:
         """Return the range of logs that the server has, for messages."""
         try:
             logs = self.listed()

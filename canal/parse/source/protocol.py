@@ -229,7 +229,7 @@ class SchemaReader(Protocol):
         return None
 
 
-class StreamTeller(Protocol):
+class StreamInfo(Protocol):
     """The state of the stream."""
 
     @property
@@ -262,16 +262,16 @@ class StreamTeller(Protocol):
         """(domain, server id, number): transactions up to these are done, but the source may send them (MariaDB)."""
         return ()
 
-    def held_up_by(self) -> str:
+    def blocked_by(self) -> str:
         """Describe the reason why the source does not begin to send; "" if it has begun, or if unknown."""
         return ""
 
 
-class FullConnection(LogReader, SchemaReader, StreamTeller, Connection, Protocol):
+class FullConnection(LogReader, SchemaReader, StreamInfo, Connection, Protocol):
     """Everything that the parser uses of a connection. A subclass needs no completion."""
 
 
-class SourceTeller(Protocol):
+class SourceInfo(Protocol):
     """Facts about a source for ``Instance.status()`` and messages, and connections other than the stream."""
 
     @property
@@ -317,9 +317,9 @@ def complete(connection: Connection) -> FullConnection:
     return cast(FullConnection, whole)
 
 
-def teller(source: Source) -> SourceTeller:
+def source_info(source: Source) -> SourceInfo:
     """Return the ``SourceInfo`` of a source, with defaults for missing members."""
-    return cast(SourceTeller, Completed(source, (SourceTeller,)))
+    return cast(SourceInfo, Completed(source, (SourceInfo,)))
 
 
 class Completed:
@@ -344,7 +344,7 @@ class Completed:
 
 class _CompletedConnection(Completed):
     def __init__(self, inner: Connection) -> None:
-        super().__init__(inner, (LogReader, SchemaReader, StreamTeller))
+        super().__init__(inner, (LogReader, SchemaReader, StreamInfo))
 
     @property
     def can_replay(self) -> bool:

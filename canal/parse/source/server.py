@@ -166,7 +166,7 @@ class ServerOptions:
     _random_id: int = attrs.field(init=False, repr=False, eq=False, factory=draw_server_id)
     _replica_uuid: str = attrs.field(init=False, repr=False, eq=False, factory=lambda: str(uuid.uuid4()))
     #: Dumps that we closed and that the server may still run.
-    left_dumps: deque[Thread] = attrs.field(init=False, repr=False, eq=False, factory=lambda: deque(maxlen=64))
+    stale_dumps: deque[Thread] = attrs.field(init=False, repr=False, eq=False, factory=lambda: deque(maxlen=64))
 
     def __attrs_post_init__(self) -> None:
         if self.ssl_ca and self.ssl_mode not in _VERIFYING:

@@ -198,7 +198,7 @@ def _names_between(first: str, last: str) -> list[str]:
 
 
 def run(connection: Any, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    with _pymysql.understood(), connection.cursor() as cursor:
+    with _pymysql.driver_errors(), connection.cursor() as cursor:
         cursor.execute(sql, args or None)
         return list(cursor.fetchall())
 

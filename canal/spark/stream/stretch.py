@@ -23,7 +23,7 @@ from canal.instance.instance import Instance
 from canal.instance.sharing.client import SharedSource
 from canal.model import Entry, Transaction
 from canal.parse.log.scan import TransactionScan
-from canal.parse.parser import BinlogParser, parser_teller
+from canal.parse.parser import BinlogParser, parser_info
 from canal.parse.schema.history import FileHistory
 from canal.parse.source.mysql import another
 from canal.parse.source.protocol import FullConnection, Source, complete
@@ -202,7 +202,7 @@ def messages(instance: Any, stalled: float | None = None) -> Iterator[Message]:
         elif finished:
             return
         elif stalled is not None:
-            if (now := parser_teller(instance.parser).received) != received:
+            if (now := parser_info(instance.parser).received) != received:
                 received, since = now, time.monotonic()
             elif time.monotonic() - since > stalled:
                 raise ConnectionLostError(

@@ -16,7 +16,7 @@ import attrs
 from canal.errors import CanalError, StateError, StoreError, fresh
 from canal.instance.instance import Instance
 from canal.model import Entry
-from canal.parse.parser import parser_teller
+from canal.parse.parser import parser_info
 from canal.parse.source.files import LocalBinlogSource
 from canal.parse.source.mysql import MySQLSource
 from canal.position import Position
@@ -129,7 +129,7 @@ class Tail:
     @property
     def received(self) -> int:
         """Bytes of the log that have come since the start."""
-        return parser_teller(self._instance.parser).received[1]
+        return parser_info(self._instance.parser).received[1]
 
     @property
     def lag(self) -> float | None:

@@ -12,7 +12,7 @@ from canal.config import InstanceConfig
 from canal.instance.instance import Instance
 from canal.meta import MemoryMeta
 from canal.model import EntryType
-from canal.parse.handover import taken_over
+from canal.parse.canal_cursor import convert_cursor
 from canal.position import Position
 from canal.testing import FakeBinlog
 from canal.testing._encode import Flavor
@@ -80,7 +80,7 @@ def test_a_cursor_of_canals_gets_its_gtid_set(flavor: Flavor, number: int) -> No
     fake = log(flavor)
     at, _ = list(canals(fake))[number]
 
-    position = taken_over(fake.connect(), at)  # type: ignore[arg-type]
+    position = convert_cursor(fake.connect(), at)  # type: ignore[arg-type]
     found, last = read_on(fake, at)
 
     assert (position.at_event, position.source, position.gtid) == (False, fake.identity, fake.gtids[DONE[number]])
@@ -103,7 +103,7 @@ def test_ours_that_canal_has_read_and_written_again(gtid: bool) -> None:
         if event[4] == XID:
             ours = attrs.evolve(at, offset=at.offset + len(event))
 
-            position = taken_over(fake.connect(), ours)  # type: ignore[arg-type]
+            position = convert_cursor(fake.connect(), ours)  # type: ignore[arg-type]
 
             assert (position.at_event, position.offset, bool(position.gtid)) == (False, ours.offset, gtid)
             assert read_on(fake, ours)[0] == BEHIND[number]
@@ -113,7 +113,7 @@ def test_one_of_another_log_stays_as_it_is() -> None:
     fake = log()
     at = Position(fake.journal, 4, timestamp=1000, server_id=99, at_event=True)
 
-    assert taken_over(fake.connect(), at) == at  # type: ignore[arg-type]
+    assert convert_cursor(fake.connect(), at) == at  # type: ignore[arg-type]
 
 
 def test_xa_over_a_switch_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,9 +11,9 @@ from canal.errors import AuthenticationError
 from canal.parse.log.continuity import incarnation_of
 from canal.parse.log.side_reads import SideRead
 from canal.parse.source.dump import Dump
+from canal.parse.source.log_check import LogCheck
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs
-from canal.parse.source.proofs import Proofs
 from canal.parse.source.server import ServerOptions
 from canal.parse.source.session import QuerySession
 from canal.parse.source.stream import DumpStream
@@ -27,7 +27,7 @@ class _SideConnection:
         self._login = Login(source, server_id, str(uuid.uuid4()))
         self._queries = QuerySession(source)
         logs = ServerLogs(source, self._login, self._queries)
-        self._dump = Dump(source, server_id, self._login, logs, Proofs(source, self._login, logs, _nothing_read))
+        self._dump = Dump(source, server_id, self._login, logs, LogCheck(source, self._login, logs, _no_incarnation))
 
     def open_at(self, journal: str, offset: int) -> DumpStream:
         """Log in and stream the log from ``offset`` to the present end."""
@@ -40,12 +40,12 @@ class _SideConnection:
         self._dump.close()
 
 
-def _nothing_read(journal: str) -> str | None:
+def _no_incarnation(journal: str) -> str | None:
     """Return None: this connection has read no log before."""
     return None
 
 
-class Beside:
+class SideReader:
     """Reads logs of the server, one at a time, each over a new connection."""
 
     def __init__(self, source: ServerOptions, server_id: int, login: Login, logs: ServerLogs) -> None:
@@ -72,7 +72,7 @@ class Beside:
     def replay(self, journal: str, offset: int) -> Generator[bytes, None, None]:
         """Yield the events of one log from ``offset`` on, FORMAT_DESCRIPTION first."""
         if journal not in self._logs.names():
-            raise self._logs.no_log(Position(journal=journal, offset=offset))
+            raise self._logs.missing_log(Position(journal=journal, offset=offset))
         begun = False
         for event in self.events(journal, offset):
             if event[layout.TYPE] != ROTATE:
@@ -83,7 +83,7 @@ class Beside:
 
     def events(self, journal: str, offset: int = layout.FIRST) -> Generator[bytes, None, None]:
         """Yield the events from ``offset`` of a log to the end of the server's last log."""
-        self._login.need(3)
+        self._login.require_connections(3)
         other = self._other = _SideConnection(self._source, self._server_id)
         try:
             if self._login.is_closed():

@@ -26,7 +26,7 @@ from canal.position import Position
 log = logging.getLogger("canal.parse")
 
 
-def taken_over(connection: FullConnection, cursor: Position) -> Position:
+def convert_cursor(connection: FullConnection, cursor: Position) -> Position:
     """Return the position that a canal cursor means in a server's log, or the cursor itself if unknown."""
     if not (cursor.at_event and cursor.timestamp and connection.identity and connection.can_replay) or cursor.gtid:
         return cursor

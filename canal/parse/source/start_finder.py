@@ -8,22 +8,22 @@ from canal.binlog import event_layout as layout
 from canal.errors import ConfigError, PositionLostError, ServerError
 from canal.gtid import MysqlGtidSet
 from canal.parse.log.scan import TransactionScan, first_to_scan
-from canal.parse.source.beside import Beside
 from canal.parse.source.login import Login
 from canal.parse.source.logs import ServerLogs
 from canal.parse.source.protocol import Start
 from canal.parse.source.server import ServerOptions
+from canal.parse.source.side_reader import SideReader
 from canal.position import Position
 
 
-class Seek:
+class StartFinder:
     """Finds a start position in the logs of a server. Reads logs only to search for a time."""
 
-    def __init__(self, source: ServerOptions, login: Login, logs: ServerLogs, beside: Beside) -> None:
+    def __init__(self, source: ServerOptions, login: Login, logs: ServerLogs, side_reader: SideReader) -> None:
         self._source = source
         self._login = login
         self._logs = logs
-        self._beside = beside
+        self._side_reader = side_reader
 
     def resolve(self, start: Start) -> Position:
         if isinstance(start, Position):
@@ -43,7 +43,7 @@ class Seek:
         if start.gtid and not start.journal and not start.timestamp:
             raise ServerError(
                 f"{self._source.address} has no GTIDs, and the position has only a GTID set",
-                remedy=self._logs.or_gtids("Give a journal and an offset"),
+                remedy=self._logs.with_gtid_advice("Give a journal and an offset"),
             )
         if start.journal and (start.offset or not start.timestamp):
             return self._logs.check_journal(start)
@@ -63,7 +63,7 @@ class Seek:
     def _log_time(self, journal: str) -> int:
         """Return when a log was begun: the time of the FORMAT_DESCRIPTION."""
         scan = TransactionScan()
-        for event in self._beside.events(journal):
+        for event in self._side_reader.events(journal):
             scan.feed(event)
             if scan.format_time is not None:
                 return scan.format_time
@@ -73,7 +73,7 @@ class Seek:
 
     def _scan(self, journal: str, target: int, *, one_journal: bool) -> Position:
         scan = TransactionScan(target)
-        for event in self._beside.events(journal):
+        for event in self._side_reader.events(journal):
             scan.feed(event)
             if scan.found is not None or (one_journal and scan.journals > 1):
                 break

@@ -15,7 +15,7 @@ from canal.parse.source.session import run
 from canal.position import Position, journal_key
 
 
-class Proofs:
+class LogCheck:
     """Compares a server with the position up to which the log was read.
 
     Args:

@@ -9,7 +9,7 @@ import pytest
 
 import canal
 from canal.filter import FieldFilter, TableFilter
-from canal.parse.first_look import _patterns, unmatched
+from canal.parse.config_check import _patterns, unmatched
 from canal.testing import FakeBinlog
 
 NAMES = [("shop", "orders"), ("shop", "customers"), ("CRM", "Contacts"), ("my-shop", "orders2")]

@@ -73,7 +73,7 @@ class LoggedStatement:
         """Return whether the table may differ after the statement, in columns or identity."""
         if self.dropped_database == name[0]:
             return True
-        return name in map(folded, self.statement.tables) and not self._is_harmless(name)
+        return name in map(in_lower_case, self.statement.tables) and not self._is_harmless(name)
 
     @property
     def dropped_database(self) -> str | None:
@@ -108,7 +108,7 @@ class LoggedStatement:
         statement = self.statement
         if statement.event_type != "CREATE" or statement.conditional or statement.replaces or statement.temporary or self.error:
             return None
-        return folded(statement.tables[0])
+        return in_lower_case(statement.tables[0])
 
 
 def logged_statement(decoder: BinlogDecoder, statement: Statement, sql: str, data: bytes) -> LoggedStatement:
@@ -141,15 +141,15 @@ class StatementsByTable:
         self._drops: list[tuple[str, LoggedStatement]] = []
         for one in statements:
             for name in one.statement.tables:
-                self._names.setdefault(folded(name), name)
-                self._by_name.setdefault(folded(name), []).append(one)
+                self._names.setdefault(in_lower_case(name), name)
+                self._by_name.setdefault(in_lower_case(name), []).append(one)
             database = one.dropped_database
             if database is not None:
                 self._drops.append((database, one))
 
     def first(self, name: Table) -> LoggedStatement | None:
         """Return the first statement that changes the table."""
-        key = folded(name)
+        key = in_lower_case(name)
         found = [one for one in self._by_name.get(key, ()) if one.touches(key)][:1]
         found += [one for database, one in self._drops if database == key[0]][:1]
         return min(found, key=lambda one: _order(one.end), default=None)
@@ -160,7 +160,7 @@ class StatementsByTable:
         return [self._names[key] for key, one in firsts.items() if one is not None and one.creates != key]
 
 
-class LogAhead:
+class SchemaChangeSearch:
     """Searches the log between the stream's position and a later position for statements that change schemas.
 
     Args:
@@ -193,10 +193,10 @@ class LogAhead:
     def between(self, start: Position, end: Position) -> list[LoggedStatement]:
         """Return the statements between two positions, reading only the part of the log that was not searched before."""
         seen = self._seen_to
-        if seen is None or is_behind(start, seen):
+        if seen is None or is_after(start, seen):
             self._found, seen = [], start
-        self._found = [one for one in self._found if is_behind(one.end, start)]
-        if is_behind(end, seen):
+        self._found = [one for one in self._found if is_after(one.end, start)]
+        if is_after(end, seen):
             log.info("[%s] searching for schema changes between %s and %s", self.destination, seen, end)
             self.doing = f", still searching for schema changes between {seen} and {end}"
             try:
@@ -206,11 +206,11 @@ class LogAhead:
             log.info("[%s] found %d schema changes ahead", self.destination, len(self._found))
             seen = end
         self._seen_to = seen
-        return [one for one in self._found if not is_behind(one.end, end)]
+        return [one for one in self._found if not is_after(one.end, end)]
 
     def scan(self, start: Position, end: Position) -> list[LoggedStatement]:
         """Read the log between two positions and return the statements."""
-        if not is_behind(end, start):
+        if not is_after(end, start):
             return []
         connection = self._ask()
         if not connection.can_replay:  # no side reads: the log may hold any statement
@@ -248,7 +248,7 @@ class LogAhead:
                 decoder.feed([event])
                 if event[layout.TYPE] == FORMAT_DESCRIPTION and offset > layout.FIRST:
                     decoder.offset = offset  # the event was a copy of the journal's first event
-                if not is_behind(end, decoder.group_position):
+                if not is_after(end, decoder.group_position):
                     return False
         except (AuthenticationError, ConnectionLostError, ServerError):
             raise
@@ -272,7 +272,7 @@ def _unread(body: bytes, release: Release) -> TableMap:
     return TableMap(TableSchema("", "", ()), (), None, False)
 
 
-def folded(name: Table) -> Table:
+def in_lower_case(name: Table) -> Table:
     """Return the name in lower case: with lower_case_table_names, log and statements may differ in case."""
     return name[0].lower(), name[1].lower()
 
@@ -281,7 +281,7 @@ def _order(position: Position) -> tuple[int, int]:
     return journal_key(position.journal)[1], position.offset
 
 
-def is_behind(one: Position, other: Position) -> bool:
+def is_after(one: Position, other: Position) -> bool:
     """Return whether ``one`` is after ``other`` in the log."""
     if one.journal and other.journal:
         return _order(one) > _order(other)
