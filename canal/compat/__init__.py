@@ -1,1 +1,1 @@
-"""Interfaces of other libraries over an Instance."""
+"""Interfaces compatible with other libraries, on top of an Instance."""

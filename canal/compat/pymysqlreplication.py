@@ -1,7 +1,7 @@
-"""``BinLogStreamReader`` of python-mysql-replication over an Instance: for programs that move over step by step.
+"""``BinLogStreamReader`` of python-mysql-replication on top of an Instance, for gradual migration.
 
-Its options, its events by name, and their attributes that programs use. Never keeps a position: as there, that is the caller's.
-What would mean something else here is refused when it is given; docs/how-to/from-python-mysql-replication.md has the list.
+It supports the options, event classes and attributes that programs use. As in the original, the caller stores the position.
+Options with a different meaning raise an error; see docs/how-to/from-python-mysql-replication.md.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from canal.position import Position
 
 
 class BinLogEvent:
-    """What all events have: ``timestamp``, in seconds since 1970."""
+    """Base class of all events. ``timestamp`` is in seconds since 1970."""
 
     def __init__(self, entry: Entry) -> None:
         self.timestamp = entry.header.execute_time // 1000
 
 
 class GtidEvent(BinLogEvent):
-    """Begins a transaction that has a GTID of MySQL: ``gtid``."""
+    """Start of a transaction with a MySQL GTID in ``gtid``."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry)
@@ -35,11 +35,11 @@ class GtidEvent(BinLogEvent):
 
 
 class MariadbGtidEvent(GtidEvent):
-    """Begins a transaction that has a GTID of MariaDB: ``gtid``."""
+    """Start of a transaction with a MariaDB GTID in ``gtid``."""
 
 
 class QueryEvent(BinLogEvent):
-    """BEGIN, or a statement that changes no rows: ``query``, and ``schema`` as bytes, which a BEGIN has not."""
+    """BEGIN, or a statement without row changes: ``query``, and ``schema`` as bytes (absent for BEGIN)."""
 
     def __init__(self, entry: Entry, query: str) -> None:
         super().__init__(entry)
@@ -47,11 +47,11 @@ class QueryEvent(BinLogEvent):
 
 
 class XidEvent(BinLogEvent):
-    """The commit of a transaction."""
+    """Commit of a transaction."""
 
 
 class RowsEvent(BinLogEvent):
-    """Changed rows of one table: ``schema``, ``table``, ``rows``, and ``primary_key``: a column's name, or a tuple of them."""
+    """Changed rows of one table: ``schema``, ``table``, ``rows``, and ``primary_key`` as a column name or a tuple of names."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry)
@@ -66,15 +66,15 @@ class RowsEvent(BinLogEvent):
 
 
 class WriteRowsEvent(RowsEvent):
-    """Inserted rows: ``row["values"]`` of each."""
+    """Inserted rows with ``row["values"]``."""
 
 
 class DeleteRowsEvent(RowsEvent):
-    """Deleted rows: ``row["values"]`` of each."""
+    """Deleted rows with ``row["values"]``."""
 
 
 class UpdateRowsEvent(RowsEvent):
-    """Updated rows: ``row["before_values"]`` and ``row["after_values"]`` of each."""
+    """Updated rows with ``row["before_values"]`` and ``row["after_values"]``."""
 
     @staticmethod
     def _row(before: Any, after: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class UpdateRowsEvent(RowsEvent):
 
 
 _ROWS = {EventType.INSERT: WriteRowsEvent, EventType.UPDATE: UpdateRowsEvent, EventType.DELETE: DeleteRowsEvent}
-#: Options of BinLogStreamReader that need no counterpart.
+#: BinLogStreamReader options without effect here.
 _NEEDLESS = frozenset(
     (
         "ctl_connection_settings",
@@ -100,19 +100,19 @@ _NEEDLESS = frozenset(
 
 
 class BinLogStreamReader:
-    """Events one by one, for ever, until ``close``.
+    """An endless iterator of events, until ``close``.
 
     Args:
         connection_settings: host, port, user and passwd (or password), or a source such as :class:`canal.MySQLSource`.
-        blocking: only True: a reader here waits for changes, and makes a lost connection anew by itself.
-        log_file, log_pos: where to begin; else ``auto_position``, a GTID set; else ``skip_to_timestamp``, in seconds; else the
-            end of the log, as there.
+        blocking: must be True: the reader waits for changes and reconnects automatically.
+        log_file, log_pos: start position. Otherwise ``auto_position`` (a GTID set), ``skip_to_timestamp`` (in seconds), or
+            the end of the log, as in the original.
 
-    ``log_file`` and ``log_pos`` say where to resume behind the last event: at the begin of a transaction that is not over, whose
-    rows then come again.
+    The attributes ``log_file`` and ``log_pos`` are the resume position. Within a transaction it is the transaction's start, so
+    its rows are read again.
 
     Raises:
-        ConfigError: an option that has another meaning here, or none.
+        ConfigError: an option is unknown or has a different meaning here.
     """
 
     def __init__(
@@ -161,23 +161,23 @@ class BinLogStreamReader:
 
     @property
     def log_file(self) -> str:
-        """The log to resume in."""
+        """Log file to resume in."""
         return self._place.journal
 
     @property
     def log_pos(self) -> int:
-        """The offset to resume at."""
+        """Offset to resume at."""
         return self._place.offset
 
     def __iter__(self) -> Iterator[BinLogEvent]:
         return self._events
 
     def fetchone(self) -> BinLogEvent | None:
-        """The next event; None when the reader was closed."""
+        """Return the next event, or None after ``close``."""
         return next(self._events, None)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._instance.stop()
 
     def __enter__(self) -> Self:
@@ -199,7 +199,7 @@ class BinLogStreamReader:
 
 
 def _events_of(entry: Entry, begun: bool) -> Iterator[BinLogEvent]:
-    """The events that stood for an entry; its transaction has ``begun`` by an event of its own."""
+    """Return the events for an entry. ``begun`` is true if an event already began the transaction."""
     gtid = entry.header.gtid
     if gtid and not begun:
         yield GtidEvent(entry) if ":" in gtid else MariadbGtidEvent(entry)
@@ -226,7 +226,7 @@ def _source(settings: Mapping[str, Any] | Source, server_id: int | None) -> Sour
 
 
 def _names(schemas: Sequence[str] | None, tables: Sequence[str] | None) -> str:
-    """A filter of what is in one of the schemas and has the name of one of the tables."""
+    """Return a filter for the given schemas and tables."""
     if schemas is None and tables is None:
         return ""
     one_of = ["|".join(map(re.escape, names)) if names is not None else ".*" for names in (schemas, tables)]

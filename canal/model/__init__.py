@@ -1,7 +1,6 @@
-"""What the library delivers: entries, the transactions they belong to, and rows.
+"""Entries, the transactions they belong to, and rows: the values that the library delivers.
 
-Never reads a socket, a file or a clock. Entries are small and undecoded: an entry keeps its own copy of the binlog event,
-and rows are decoded each time ``entry.rows`` is asked for.
+Reads no socket, file or clock. An entry keeps a copy of the binlog event and decodes rows on each access to ``entry.rows``.
 """
 
 from canal.model.entry import Entry, Header, Rare, RowChange, count_rows, decode_images, decode_rows, decode_tuples, new_entry

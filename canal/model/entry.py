@@ -1,4 +1,4 @@
-"""Entries: what the library delivers. Compiled if a C compiler was present at install time."""
+"""Entries. Compiled if a C compiler was present at install time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from canal.schema import TableSchema
     from canal.statement import Statement
 
-_MILLISECONDS = 1000  # of a second; a Python integer, so that no C arithmetic overflows
+_MILLISECONDS = 1000  # per second; a Python integer, so C arithmetic cannot overflow
 
 
 @cython.no_gc
 @cython.freelist(2048)
 @cython.cclass
 class Rare:
-    """What few entries have: statements, the text that caused rows, a selection of rows, the user's own marks."""
+    """Fields that few entries use: statements, query text, selected rows and user marks."""
 
     __slots__ = ("selected", "sql", "statement", "query", "group", "props")
 
@@ -44,7 +44,7 @@ class Rare:
         self.props: dict[str, Any] | None = None
 
     def copy(self) -> Rare:
-        """The same, with marks of its own."""
+        """Return a copy with its own ``props`` dict."""
         made = Rare()
         made.selected, made.sql, made.statement = self.selected, self.sql, self.statement
         made.query, made.group = self.query, self.group
@@ -56,24 +56,24 @@ class Rare:
 @cython.freelist(8192)
 @cython.cclass
 class Entry:
-    """One binlog happening as a user sees it: changed rows, a statement, or the begin or end of a transaction.
+    """One binlog event: changed rows, a statement, or the begin or end of a transaction.
 
     Attributes:
-        entry_type, event_type: what it is and what happened: enums with canal's names.
-        header: journal, offset, time, schema, table, GTID.
-        rows, json_diffs(): the changed rows, decoded each time they are asked for; ``header.row_count`` counts them undecoded.
-        row_change: the same in canal's terms, and the text of a statement.
-        position: where to resume behind it; in a :class:`canal.parse.GroupParser` a position for each of its members.
-        member: which of them it is of.
-        transaction: the one it belongs to, shared by its entries.
-        is_ddl, is_end: whether it is a statement that changes a schema, or ends its transaction.
-        part, last: which piece it comes in of a transaction that was too large to wait for its end, from 0, and whether
-            that is the last one.
-        size: bytes that the store accounts for it: its event and the objects around that, measured and rounded up.
-        props: a dict for the user's own marks.
+        entry_type, event_type: kind of the entry and of the change, as enums with canal's names.
+        header: journal, offset, time, schema, table and GTID.
+        rows, json_diffs(): the changed rows, decoded on each access. ``header.row_count`` counts rows without decoding.
+        row_change: the same change in canal's terms, including the text of a statement.
+        position: resume position after this entry. In a :class:`canal.parse.GroupParser` it has a position per member.
+        member: the group member that produced the entry.
+        transaction: its transaction, shared by all entries of the transaction.
+        is_ddl, is_end: true for a statement that changes a schema, and for the last entry of a transaction.
+        part, last: a large transaction is delivered in pieces. ``part`` is the piece number from 0, ``last`` is true in the
+            last piece.
+        size: bytes that the store counts for the entry: the event and the objects around it, rounded up.
+        props: a dict for user marks.
 
-    What else it has belongs to the decoder, and changes without notice. ``data`` is the event; of BEGIN and END it is not kept,
-    and ``body_end`` is its length.
+    Other attributes are internal to the decoder and may change without notice. ``data`` is the event. BEGIN and END do not
+    keep their event; ``body_end`` is its length.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class Entry:
         self.server_id = server_id
         self.last = True
         self.size = len(data) + 256
-        if cython.compiled:  # a C object begins with zeros and None
+        if cython.compiled:  # C fields start as zero and None
             return
         self.table: TableMap | None = None
         self.body = 0
@@ -147,16 +147,16 @@ class Entry:
     def _with_rare(self) -> Rare:
         with cython.critical_section(self):
             if self.rare is None:
-                made = Rare.__new__(Rare) if cython.compiled else Rare()  # a C object begins with None
-                if self.rare is None:  # making one may run a garbage collection, and with it another thread
+                made = Rare.__new__(Rare) if cython.compiled else Rare()  # C fields start as None
+                if self.rare is None:  # the allocation may run a garbage collection, which can switch threads
                     self.rare = made
             return self.rare
 
     @property
     def props(self) -> dict[str, Any]:
-        """For the user's own marks; of an XA transaction's END it tells XA_TYPE and XA_XID, as canal does.
+        """User marks. The END of an XA transaction has XA_TYPE and XA_XID, as in canal.
 
-        Not for the entry itself, nor for what holds it: both would stay in memory for ever.
+        Do not store the entry or its container here: the reference cycle would never be freed.
         """
         rare = self._with_rare()
         with cython.critical_section(rare):
@@ -168,7 +168,7 @@ class Entry:
 
     @property
     def statement(self) -> Statement | None:
-        """The statement, if it is one."""
+        """The parsed statement, or None."""
         return None if self.rare is None else self.rare.statement
 
     @statement.setter
@@ -177,7 +177,7 @@ class Entry:
 
     @property
     def sql(self) -> str | None:
-        """Text of the statement, if it is one."""
+        """Text of the statement, or None."""
         return None if self.rare is None else self.rare.sql
 
     @sql.setter
@@ -186,18 +186,18 @@ class Entry:
 
     @property
     def query(self) -> str | None:
-        """Text of the statement that caused the rows, where the source logs it."""
+        """Text of the statement that changed the rows, if the source logs it."""
         text = None if self.rare is None else self.rare.query
         return None if text is None else str(text, "utf-8", "surrogateescape")
 
     def set_query(self, text: bytes | None) -> None:
-        """The text as it was logged; the entries of a statement share it."""
+        """Set the query text as logged. All entries of a statement share the bytes."""
         if text is not None or self.rare is not None:
             self._with_rare().query = text
 
     @property
     def selected(self) -> tuple[int, ...] | None:
-        """Numbers of the rows that are delivered; None: all."""
+        """Indexes of the delivered rows; None means all rows."""
         return None if self.rare is None else self.rare.selected
 
     @selected.setter
@@ -207,7 +207,7 @@ class Entry:
 
     @property
     def group(self) -> Any:
-        """How the members of a :class:`canal.parse.GroupParser` stand; None outside of a group."""
+        """The members' positions in a :class:`canal.parse.GroupParser`; None outside a group."""
         return None if self.rare is None else self.rare.group
 
     @group.setter
@@ -216,7 +216,7 @@ class Entry:
 
     @property
     def header(self) -> Header:
-        """Where it comes from: journal, offset, time, schema, table, GTID."""
+        """Origin of the entry: journal, offset, time, schema, table and GTID."""
         return Header(self)
 
     @property
@@ -227,32 +227,32 @@ class Entry:
 
     @property
     def row_change(self) -> RowChange:
-        """The change in canal's terms: the text of a statement, or rows of ``Column`` objects."""
+        """The change in canal's terms: statement text or rows of ``Column`` objects."""
         return RowChange(self)
 
     @property
     def rows(self) -> list[ChangedRow]:
-        """The changed rows, decoded now; [] for BEGIN, END and statements."""
+        """The changed rows, decoded on each access; [] for BEGIN, END and statements."""
         return decode_rows(self)
 
     def tuples(self) -> tuple[list[tuple[Any, ...]] | None, list[tuple[Any, ...]] | None]:
-        """The values of the changed rows as plain tuples: those before the change, and those after it.
+        """Return the row values before and after the change, as two lists of plain tuples.
 
-        The quickest way to them in Python. Values are in the order of ``column_names``; None stands for the images that there
-        are not: before an INSERT, after a DELETE, both of BEGIN, END and statements.
+        This is the fastest access from Python. Values are in the order of ``column_names``. A missing side is None: before an
+        INSERT, after a DELETE, and both sides of BEGIN, END and statements.
         """
         return decode_images(self)
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns that are delivered of the entry's table; () for BEGIN, END and statements."""
+        """Names of the delivered columns; () for BEGIN, END and statements."""
         return () if self.table is None else self.table.names.names
 
     def json_diffs(self) -> list[dict[str, tuple[JsonDiff, ...]]]:
-        """What MySQL's partial updates of JSON columns changed: for each of ``rows``, the diffs of such columns by name.
+        """Return the diffs of MySQL's partial JSON updates: for each row, a dict from column name to diffs.
 
-        () of a column that stayed as it was; no column where whole values were logged (``binlog_row_value_options`` is not
-        PARTIAL_JSON).
+        An unchanged column has (). A column is missing if the log has its whole value, as without
+        ``binlog_row_value_options=PARTIAL_JSON``.
         """
         table = self.table
         if table is None:
@@ -267,36 +267,36 @@ class Entry:
 
     @property
     def position(self) -> Position:
-        """Where to resume when everything up to and including this entry is done."""
+        """Resume position after this entry."""
         own = self.own_position
         return own if self.group is None else self.group.around(own)
 
     @property
     def own_position(self) -> Position:
-        """As ``position``, of its own source alone."""
+        """Resume position in the entry's own source, without other group members."""
         if self.is_end:
             return self.transaction.position_after()
         return self.transaction.position_before(self.first_row + self.skip_rows + self.row_count)
 
     def position_at(self, row: int) -> Position:
-        """Where to resume when everything up to and including the first ``row`` row changes of its transaction is done."""
+        """Return the resume position after the first ``row`` row changes of the transaction."""
         own = self.transaction.position_before(row)
         return own if self.group is None else self.group.around(own)
 
     @property
     def member(self) -> str:
-        """The member of a :class:`canal.parse.GroupParser` that it is of; "" outside of a group."""
+        """Name of the :class:`canal.parse.GroupParser` member; "" outside a group."""
         return "" if self.group is None else self.group.member
 
     def move(self, transaction: Transaction, offset: int) -> None:
-        """Make it part of another transaction, which commits what this one has prepared."""
+        """Move the entry to the transaction that commits its prepared XA transaction."""
         self.transaction = transaction
         self.offset = offset
         self.is_end = False
-        self.last = True  # until a piece is made of it
+        self.last = True  # until the transaction is split into pieces
 
     def copy(self, transaction: Transaction) -> Entry:
-        """The same, of that transaction, with the same bytes: what is done to one of the two is not done to the other."""
+        """Return an independent copy in another transaction. The event bytes are shared."""
         made = new_entry(self.entry_type, self.event_type, transaction, self.data, self.offset, self.timestamp, self.server_id)
         made.table, made.kind = self.table, self.kind
         made.body, made.body_end = self.body, self.body_end
@@ -308,7 +308,7 @@ class Entry:
         return made
 
     def select(self, indexes: tuple[int, ...]) -> None:
-        """Keep only these of the entry's rows (numbers into ``rows``)."""
+        """Keep only these rows. ``indexes`` point into ``rows``."""
         kept = self.selected
         self.selected = indexes if kept is None else tuple(kept[i] for i in indexes)
 
@@ -328,14 +328,14 @@ def new_entry(
     timestamp: int,
     server_id: int,
 ) -> Entry:
-    """``Entry(…)`` for compiled code, without boxes around its arguments."""
+    """Create an ``Entry`` from compiled code without boxing the arguments."""
     made = Entry.__new__(Entry)
     made._set(entry_type, event_type, transaction, data, offset, timestamp, server_id)
     return made
 
 
 class Header:
-    """Where an entry comes from: a view, made when asked for."""
+    """Origin of an entry: a view that is created on access."""
 
     __slots__ = ("_entry",)
 
@@ -349,17 +349,17 @@ class Header:
 
     @property
     def offset(self) -> int:
-        """Offset at which the event starts in the journal (64 bits)."""
+        """Start offset of the event in the journal (64 bits)."""
         return self._entry.offset
 
     @property
     def ordinal(self) -> int:
-        """Number of the entry within its transaction, from 0, before any filter."""
+        """Index of the entry within its transaction, from 0, before filtering."""
         return self._entry.ordinal
 
     @property
     def server_id(self) -> int:
-        """The server on which the change was first made."""
+        """Id of the server that made the change first."""
         return self._entry.server_id
 
     @property
@@ -369,7 +369,7 @@ class Header:
 
     @property
     def schema(self) -> str:
-        """The table's schema; of a statement that of the first table it names, else its database."""
+        """Schema of the table. For a statement: of its first table, else its database."""
         entry = self._entry
         if entry.table is not None:
             return entry.table.schema.schema
@@ -384,20 +384,20 @@ class Header:
 
     @property
     def table(self) -> str:
-        """The table; of a statement the first one that it names, of a RENAME the new name; "" where it names none."""
+        """Name of the table. For a statement: the first table, for RENAME the new name, or "" if the statement names no table."""
         entry = self._entry
         if entry.table is not None:
             return entry.table.schema.table
         statement = entry.statement
         if statement is None:
             return ""
-        if statement.renames:  # canal names the target
+        if statement.renames:  # as canal does
             return statement.renames[0][1][1]
         return statement.tables[0][1] if statement.tables else ""
 
     @property
     def tables(self) -> tuple[tuple[str, str], ...]:
-        """Every (schema, table) that the entry touches; a statement may touch several."""
+        """Every (schema, table) of the entry. A statement may name several."""
         entry = self._entry
         if entry.table is not None:
             return ((entry.table.schema.schema, entry.table.schema.table),)
@@ -405,18 +405,21 @@ class Header:
 
     @property
     def event_type(self) -> EventType:
-        """What happened."""
+        """Kind of the change."""
         return self._entry.event_type
 
     @property
     def gtid(self) -> str:
-        """GTID of the entry's own transaction, or ""."""
+        """GTID of the transaction, or ""."""
         return self._entry.transaction.gtid
 
     @property
     def props(self) -> dict[str, str]:
-        """What canal tells beside: ``rowsCount``, the rows of the event; with GTIDs of MySQL ``curtGtid``, ``curtGtidSn`` and
-        ``curtGtidLct``: the transaction's own one, its ``sequence_number`` and ``last_committed``."""
+        """canal's header properties.
+
+        ``rowsCount`` is the row count of the event. With MySQL GTIDs, ``curtGtid``, ``curtGtidSn`` and ``curtGtidLct`` are the
+        transaction's GTID, ``sequence_number`` and ``last_committed``.
+        """
         entry = self._entry
         transaction = entry.transaction
         found = {}
@@ -430,20 +433,23 @@ class Header:
 
     @property
     def event_length(self) -> int:
-        """Bytes of the event in the log."""
+        """Size of the event in the log, in bytes."""
         entry = self._entry
         return len(entry.data) or entry.body_end
 
     @property
     def row_flags(self) -> int:
-        """Flags of a rows event: 0x2 foreign keys are off (nothing cascades), 0x4 unique checks are off, 0x10 MySQL's SQL
-        layer sees to foreign keys (what cascades is in the log). 0 for other entries."""
+        """Flags of a rows event; 0 for other entries.
+
+        0x2: foreign key checks are off, so no change cascades. 0x4: unique checks are off. 0x10: MySQL's SQL layer executes
+        foreign keys, so cascaded changes are in the log.
+        """
         entry = self._entry
         return 0 if entry.table is None else int.from_bytes(entry.data[25:27], "little")
 
     @property
     def row_count(self) -> int:
-        """Rows of the entry that the filters let through; counted without decoding them."""
+        """Number of delivered rows, counted without decoding."""
         entry = self._entry
         return count_rows([entry])
 
@@ -452,7 +458,7 @@ class Header:
 
 
 def decode_rows(entry: Entry, json_text: bool = False) -> list[ChangedRow]:
-    """The changed rows; with ``json_text`` JSON is text also where the instance gives objects."""
+    """Return the changed rows. ``json_text=True`` returns JSON as text even if the instance decodes JSON to objects."""
     table = entry.table
     if table is None:
         return []
@@ -481,9 +487,9 @@ def decode_images(entry: Entry, json_text: bool = False) -> tuple[list[tuple[Any
 
 
 def decode_tuples(entry: Entry, json_text: bool = False) -> list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]:
-    """The quickest way to the values: (before, after) tuples in the order of ``entry.table.names.names``.
+    """Return (before, after) pairs of tuples in the order of ``entry.table.names.names``.
 
-    With ``json_text`` JSON is text also where the instance gives objects.
+    ``json_text=True`` returns JSON as text even if the instance decodes JSON to objects.
     """
     table = entry.table
     if table is None:
@@ -504,7 +510,7 @@ def _locate(entry: Entry, error: DecodeError) -> None:
 
 
 def _kept(entry: Entry, rows: list[Any]) -> list[Any]:
-    """What skipping and selecting leave of the rows of an entry's event."""
+    """Apply ``skip_rows`` and ``selected`` to the rows of an entry's event."""
     if entry.skip_rows:
         rows = rows[entry.skip_rows :]
     selected = entry.selected
@@ -512,7 +518,7 @@ def _kept(entry: Entry, rows: list[Any]) -> list[Any]:
 
 
 def count_rows(entries: list[Entry]) -> int:
-    """Rows of the entries that the filters let through."""
+    """Return the number of delivered rows of the entries."""
     rows = 0
     for entry in entries:
         rare = entry.rare
@@ -521,7 +527,7 @@ def count_rows(entries: list[Entry]) -> int:
 
 
 class RowChange:
-    """An entry's change in canal's terms: SQL text of statements, or rows with canal's ``Column`` objects."""
+    """The change of an entry in canal's terms: SQL text, or rows with canal's ``Column`` objects."""
 
     __slots__ = ("_entry",)
 
@@ -530,7 +536,7 @@ class RowChange:
 
     @property
     def event_type(self) -> EventType:
-        """What happened."""
+        """Kind of the change."""
         return self._entry.event_type
 
     @property
@@ -545,32 +551,32 @@ class RowChange:
 
     @property
     def query(self) -> str:
-        """The statement that caused these rows, where the source logs it (ROWS_QUERY, ANNOTATE_ROWS), or ""."""
+        """The statement that changed the rows, or "" if the source does not log it (ROWS_QUERY, ANNOTATE_ROWS)."""
         return self._entry.query or ""
 
     @property
     def ddl_schema(self) -> str:
-        """The default schema in which a statement ran."""
+        """The default schema of a statement."""
         statement = self._entry.statement
         return "" if statement is None else statement.default_schema
 
     @property
     def schema(self) -> TableSchema | None:
-        """The table's columns as of this entry."""
+        """The table's schema at this entry."""
         return None if self._entry.table is None else self._entry.table.schema
 
     @property
     def rows(self) -> list[ChangedRow]:
-        """The changed rows, as ``Entry.rows``."""
+        """The changed rows, like ``Entry.rows``."""
         return decode_rows(self._entry)
 
     @property
     def row_datas(self) -> list[RowData]:
-        """The rows as canal gives them: text values with JDBC type codes."""
+        """The rows in canal's form: text values with JDBC type codes."""
         return self.columns()
 
     def columns(self, *, labels: bool = False, codes_of_values: bool = False) -> list[RowData]:
-        """The rows as canal gives them, in another form: see ``canal.formats.columns.Form``."""
+        """Return the rows in canal's form, with the options of ``canal.formats.columns.Form``."""
         entry = self._entry
         if entry.table is None:
             return []

@@ -1,4 +1,4 @@
-"""What an entry is and what happened: names and numbers are canal's."""
+"""Entry and event types, with canal's names and numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class EntryType(IntEnum):
-    """What an entry is; names and numbers are canal's."""
+    """Kind of an entry. Names and numbers are canal's."""
 
     TRANSACTIONBEGIN = 1
     ROWDATA = 2
@@ -16,7 +16,7 @@ class EntryType(IntEnum):
 
 
 class EventType(IntEnum):
-    """What happened; names and numbers are canal's."""
+    """Kind of a change. Names and numbers are canal's."""
 
     INSERT = 1
     UPDATE = 2

@@ -1,4 +1,4 @@
-"""Rows: their values by name, before and after a change. Compiled if a C compiler was present at install time."""
+"""Rows before and after a change. Compiled if a C compiler was present at install time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ else:
 if TYPE_CHECKING:
     from canal.formats.columns import Column
 
-#: Whether threads run at the same time here.
+#: True in a free-threaded interpreter, where threads run in parallel.
 _IS_FREE = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -25,10 +25,10 @@ _IS_FREE = not getattr(sys, "_is_gil_enabled", lambda: True)()
 @cython.freelist(512)
 @cython.cclass
 class Row:
-    """The values of one row, by name or by index: it behaves like ``sqlite3.Row``, but ``"id" in row`` asks for a column.
+    """The values of one row, by name or index, like ``sqlite3.Row``. Unlike there, ``"id" in row`` looks up a column.
 
-    Names are compared without regard to case, as the server does. A column that the row image does not hold
-    (``binlog_row_image`` MINIMAL or NOBLOB) has the value ``ABSENT``.
+    Names are case-insensitive, as in the server. A column that is missing from the row image (``binlog_row_image`` MINIMAL or
+    NOBLOB) has the value ``ABSENT``.
     """
 
     __slots__ = ("_values", "_names")
@@ -43,30 +43,29 @@ class Row:
         return self._values[key]
 
     def __contains__(self, name: object) -> bool:
-        """Whether the table has a column of that name."""
+        """Return whether the table has this column."""
         return isinstance(name, str) and self._names.find(name) >= 0
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a column, or ``default`` when the table has no such column."""
+        """Return the value of a column, or ``default`` if the table has no such column."""
         index = self._names.find(name)
         return default if index < 0 else self._values[index]
 
     def keys(self) -> list[str]:
-        """The names of the columns, in order."""
+        """Return the column names in order."""
         return list(self._names.names)
 
     def values(self) -> tuple[Any, ...]:
-        """The values of the columns, in order."""
+        """Return the values in order."""
         return self._values
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """Values of the primary key, in the order of the table. None where the table has none, or not all of it is delivered
-        or logged."""
+        """Primary key values in table order. None if the table has no key, or part of it is not delivered or not logged."""
         return self._key_over(None)
 
     def _key_over(self, former: Row | None) -> tuple[Any, ...] | None:
-        """As ``key``, with the values that this image of an updated row lacks from the image before the update."""
+        """Return ``key``; take values that this image lacks from the image before the update."""
         from canal.rows.values import ABSENT
 
         numbers = self._names.key
@@ -77,7 +76,7 @@ class Row:
         return None if not numbers or any(value is ABSENT for value in key) else key
 
     def as_dict(self) -> dict[str, Any]:
-        """Values by name, in order."""
+        """Return the values by name, in order."""
         return dict(zip(self._names.names, self._values))
 
     def __iter__(self) -> Iterator[Any]:
@@ -99,8 +98,7 @@ class Row:
 
 
 class ColumnNames:
-    """The names of a table's columns in order, with a look-up that ignores case; ``key`` has the numbers of those that tell its
-    rows apart. Shared by all rows of a table."""
+    """The column names of a table, shared by its rows. Lookups ignore case; ``key`` has the indexes of the key columns."""
 
     __slots__ = ("names", "key", "_index")
 
@@ -131,7 +129,7 @@ class ColumnNames:
 
 
 def column_names(columns: tuple[Any, ...], shown: tuple[Any, ...]) -> ColumnNames:
-    """The names of delivered columns, of those that a table shows; without a key where not all of it is among them."""
+    """Return the names of the delivered columns. The key is empty if one of its columns is not delivered."""
     key = tuple([number for number, column in enumerate(columns) if column.key])
     is_whole = len(key) == len([column for column in shown if column.key])
     return ColumnNames(tuple([column.name for column in columns]), key if is_whole else ())
@@ -151,9 +149,9 @@ class ChangedRow:
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """As ``Row.key``, of the row as it is; of a deleted one as it was.
+        """Key after the change, or before it for a deleted row.
 
-        What a MINIMAL image after an update leaves out of the key is in the image before it.
+        With MINIMAL images, values that the after image lacks come from the before image.
         """
         if self.after is None:
             return None if self.before is None else self.before.key
@@ -167,9 +165,9 @@ class ChangedRow:
 
 
 def changed_rows(before: list[Any] | None, after: list[Any] | None, names: ColumnNames) -> list[ChangedRow]:
-    """Pair the values before and after each change. One of the two lists becomes the result."""
-    rows: Any = before if after is None else after  # each row replaces its values
-    if _IS_FREE and len(rows) > 8:  # or the count of its references passes from core to core with each row
+    """Pair the images before and after each change. Reuses one of the two lists for the result."""
+    rows: Any = before if after is None else after  # replaced in place, row by row
+    if _IS_FREE and len(rows) > 8:  # avoid contention on one reference count
         names = names.copy()
     for i in range(len(rows)):
         row = ChangedRow.__new__(ChangedRow)
@@ -187,7 +185,7 @@ def _row(values: tuple[Any, ...], names: ColumnNames) -> Row:
 
 
 class RowData:
-    """canal's form of one changed row: lists of ``Column``."""
+    """One changed row in canal's form: lists of ``Column``."""
 
     __slots__ = ("before_columns", "after_columns")
 

@@ -1,4 +1,4 @@
-"""A table as the log announced it. Compiled if a C compiler was present at install time."""
+"""A table as announced in the log. Compiled if a C compiler was present at install time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class TableMap:
-    """A table as one TABLE_MAP announced it: its schema at that position and the decoder of its rows.
+    """A table as announced by one TABLE_MAP event: its schema at that position and its row decoder.
 
-    ``columns`` and ``names`` hold the columns that are delivered; ``accepted`` is the filter's decision; ``digest`` stands
-    for the table in digests of transactions; ``size`` are the bytes that no entry accounts for yet.
+    ``columns`` and ``names`` have the delivered columns. ``accepted`` is the filter's decision. ``digest`` identifies the
+    table in transaction digests. ``size`` is the number of bytes that no entry accounts for yet.
     """
 
     __slots__ = ("schema", "columns", "names", "decoder", "accepted", "digest", "size")

@@ -1,4 +1,4 @@
-"""A transaction of the source. Compiled if a C compiler was present at install time."""
+"""Transactions of the source. Compiled if a C compiler was present at install time."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 @cython.freelist(2048)
 @cython.cclass
 class Transaction:
-    """One transaction (or one statement outside of any) of the source; shared by all its entries.
+    """A transaction of the source, or one statement outside a transaction; shared by its entries.
 
-    ``journal`` and ``offset`` say where it starts, ``end`` is the offset after its last event (0 until that has come).
-    The set of transactions executed before it is kept as ``gtid_base`` (immutable, shared by many transactions) plus the
-    run ``gtid_first`` … ``gtid_previous`` of ``gtid_source``, so that following it costs nothing per transaction.
+    ``journal`` and ``offset`` are its start. ``end`` is the offset after its last event, 0 until that event is read.
+    ``gtid_base`` (immutable, shared) plus the run ``gtid_first`` to ``gtid_previous`` of ``gtid_source`` is the set of GTIDs
+    executed before it. This representation costs no work per transaction.
 
-    ``sequence_number`` and ``last_committed`` are MySQL's clock of the journal: this transaction may be applied beside others as
-    soon as the one of number ``last_committed`` is done. 0 where the source does not tell: no GTIDs, a GTID with a tag, MariaDB.
+    ``sequence_number`` and ``last_committed`` are MySQL's logical clock in the journal. A transaction may be applied in parallel
+    with others once transaction ``last_committed`` is done. Both are 0 without GTIDs, for tagged GTIDs, and for MariaDB.
     """
 
     __slots__ = (
@@ -69,10 +69,10 @@ class Transaction:
         self.offset = offset
         self.server_id = server_id
         self.timestamp = timestamp
-        self.xa: tuple[PreparedXa, ...] = ()  # the open XA transactions before this one, and after it
+        self.xa: tuple[PreparedXa, ...] = ()  # open XA transactions before and after this transaction
         self.xa_end: tuple[PreparedXa, ...] = ()
-        self.incarnation = ""  # of the journal, see Position
-        if cython.compiled:  # a C object begins with zeros and None
+        self.incarnation = ""  # see Position
+        if cython.compiled:  # C fields start as zero and None
             return
         self.end = 0
         self.gtid_source: str | tuple[int, int] | None = None  # a UUID, or MariaDB's (domain, server id)
@@ -85,16 +85,16 @@ class Transaction:
         self.thread_id = 0
         self.xid = 0
         self.row_count = 0
-        self.before = 0  # transactions that the parser had done when this one began
+        self.before = 0  # transactions that the parser completed before this one began
         self.has_rows = False
-        self.tape: bytearray | None = None  # digests of the transactions up to this one, where there are no GTIDs
-        self.tape_start = 0  # where those before this one end
+        self.tape: bytearray | None = None  # digests of transactions, for sources without GTIDs
+        self.tape_start = 0  # end of the digests before this transaction
         self.tape_end = 0
-        self.is_done = False  # it was delivered already, of another server that had it first
+        self.is_done = False  # already delivered from another server of a group
 
     @property
     def gtid(self) -> str:
-        """This transaction's own GTID, or "" when the source writes none."""
+        """GTID of the transaction, or "" if the source writes none."""
         source = self.gtid_source
         if source is None:
             return ""
@@ -104,11 +104,11 @@ class Transaction:
 
     @property
     def name(self) -> str:
-        """Its GTID, or journal:offset where the source writes none."""
+        """GTID, or journal:offset if the source writes no GTID."""
         return self.gtid if self.gtid_source is not None else f"{self.journal}:{self.offset}"
 
     def is_same(self, other: Transaction) -> bool:
-        """Return whether two objects are one transaction: after a lost connection the rest of a large one has a new object."""
+        """Return whether both are the same transaction. After a reconnect, the rest of a large transaction has a new object."""
         if self is other:
             return True
         if self.gtid_source is not None and other.gtid_source is not None:
@@ -121,8 +121,8 @@ class Transaction:
         )
 
     def executed(self, number: int) -> str:
-        """The set of executed GTIDs as text when the run of this source has come to ``number`` (0: not begun)."""
-        base: Any = self.gtid_base  # of the kind that the source is of
+        """Return the executed GTIDs as text, with the run of this source up to ``number`` (0: no run)."""
+        base: Any = self.gtid_base  # type depends on the flavor
         if base is None:
             return ""
         source = self.gtid_source
@@ -137,7 +137,7 @@ class Transaction:
         return "" if self.tape is None else self.tape[max(end - TAIL_BYTES, 0) : end].hex()
 
     def position_before(self, row: int) -> Position:
-        """Where to resume when the first ``row`` row changes of this transaction are done."""
+        """Return the resume position after the first ``row`` row changes of this transaction."""
         gtid = self.executed(self.gtid_previous)
         return position_of(
             self.journal,
@@ -154,7 +154,7 @@ class Transaction:
         )
 
     def position_after(self) -> Position:
-        """Where to resume when all of this transaction is done."""
+        """Return the resume position after this transaction."""
         gtid = self.executed(self.gtid_number)
         return position_of(
             self.journal,
@@ -170,7 +170,7 @@ class Transaction:
         )
 
     def copy(self, before: int) -> Transaction:
-        """The same as it is now, in a stream in which ``before`` were done when it began."""
+        """Return a copy for a stream in which ``before`` transactions precede it."""
         made = new_transaction(self.source, self.journal, self.offset, self.server_id, self.timestamp)
         made.end = self.end
         made.gtid_source, made.gtid_number, made.gtid_base = self.gtid_source, self.gtid_number, self.gtid_base
@@ -189,7 +189,7 @@ class Transaction:
 
 
 def new_transaction(source: str, journal: str, offset: int, server_id: int, timestamp: int) -> Transaction:
-    """``Transaction(…)`` for compiled code, without boxes around its arguments."""
+    """Create a ``Transaction`` from compiled code without boxing the arguments."""
     made = Transaction.__new__(Transaction)
     made._set(source, journal, offset, server_id, timestamp)
     return made

@@ -1,4 +1,4 @@
-"""Sinks: what happens to entries between the parser and the store."""
+"""Sinks: filters and hooks for entries between the parser and the store."""
 
 from canal.sink.entry_sink import EntrySink, RowPredicate
 from canal.sink.leave_out import Kind, LeaveOut

@@ -1,6 +1,6 @@
-"""Transactions that the filters have emptied: most are left out, some pass so that cursors move on.
+"""Drops most transactions that filters have emptied. Some pass, so that cursors advance.
 
-Never drops the END of a transaction that had something delivered, nor the BEGIN.
+The BEGIN and END of a transaction with delivered changes always pass.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _END = EntryType.TRANSACTIONEND
 
 
 class Condenser:
-    """Lets one empty transaction pass each ``interval`` seconds or ``count`` transactions, as canal does."""
+    """Passes one empty transaction per ``interval`` seconds or ``count`` transactions, as canal does."""
 
     def __init__(self, interval: float = 5.0, count: int = 8192) -> None:
         self._interval = interval
@@ -23,18 +23,18 @@ class Condenser:
         self._begin = None
 
     def feed(self, entries: list[Entry], now: float) -> list[Entry]:
-        """The entries to deliver, in order. ``now`` is a monotonic time in seconds."""
+        """Return the entries to deliver, in order. ``now`` is a monotonic time in seconds."""
         if self._begin is None and not has_empty(entries):
             return entries
         kept = []
         for entry in entries:
             begin = self._begin
             if begin is not None and not begin.transaction.is_same(entry.transaction):
-                self._begin = begin = None  # the parser has started again, elsewhere
+                self._begin = begin = None  # the parser restarted at another position
             if entry.entry_type is _BEGIN:
                 if not entry.part:
                     self._begin = entry
-                elif begin is None:  # its first rows were delivered before the parser came back: keep its END
+                elif begin is None:  # rows were delivered before the parser restarted: keep the END
                     kept.append(entry)
             elif begin is None:
                 kept.append(entry)
@@ -46,7 +46,7 @@ class Condenser:
         return kept
 
     def reset(self) -> None:
-        """Forget the BEGIN that is held back."""
+        """Forget the held BEGIN."""
         self._begin = None
 
     def _passes(self, now: float) -> bool:
@@ -59,7 +59,7 @@ class Condenser:
 
 
 def has_empty(entries: list[Entry]) -> bool:
-    """Whether a BEGIN is followed by its END, or by nothing yet."""
+    """Return whether a BEGIN is followed by END, or is the last entry."""
     begin = False
     for entry in entries:
         if entry.entry_type is _BEGIN:

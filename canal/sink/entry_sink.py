@@ -1,6 +1,6 @@
-"""The default sink: kinds that are left out, hooks, row predicate, condensing of empty transactions, then the store.
+"""The default sink: excluded kinds, hooks, row filter, condensing of empty transactions, then the store.
 
-Never reorders, and never decodes unless a row predicate asks for it.
+It never reorders entries, and decodes rows only for a row filter.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from canal.sink.leave_out import LeaveOut
 from canal.sink.protocol import Hook
 from canal.store.protocol import EntryStore
 
-#: ``(header, before, after) -> bool``: whether a row change is delivered.
+#: ``(header, before, after) -> bool``: return whether to deliver a row change.
 RowPredicate = Callable[[Header, "Row | None", "Row | None"], bool]
 
 
 class EntrySink:
-    """A :class:`~canal.sink.protocol.Sink` that ends in a store.
+    """The default :class:`~canal.sink.protocol.Sink`. It writes to a store.
 
     Args:
-        hooks: called in this order before the store, and after it.
-        leave_out: kinds of changes that are not delivered; hooks do not see them.
-        masks: tables of which statements come without their texts.
-        row_filter: keeps the row changes for which it is true; it makes the parser's thread decode every row.
-        empty_interval, empty_count: let an empty transaction pass this often.
+        hooks: called in order, before and after the store.
+        leave_out: kinds of changes to drop before the hooks.
+        masks: withhold the text of statements on these tables.
+        row_filter: keep a row change if it returns true. The parser's thread then decodes every row.
+        empty_interval, empty_count: pass an empty transaction this often.
     """
 
     is_exclusive = True
@@ -62,7 +62,7 @@ class EntrySink:
         self._store = None
 
     def restart(self) -> None:
-        """Do nothing: the condenser tells transactions apart by their identity."""
+        """Do nothing: the condenser compares transactions by identity."""
 
     def sink(self, entries: list[Entry]) -> None:
         store = self._store
@@ -109,7 +109,7 @@ class EntrySink:
 
 
 def _kept_by(hook: Hook, entries: list[Entry]) -> list[Entry]:
-    """What a hook keeps, checked to be some of the entries in their order."""
+    """Return the entries that a hook keeps. Verify that it kept their order."""
     try:
         kept = list(hook.before(list(entries)))
     except CanalError:

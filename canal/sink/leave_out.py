@@ -1,4 +1,4 @@
-"""Kinds of changes that a configuration leaves out, by canal's switches. Never looks at a table's name or at a value."""
+"""Drops kinds of changes, by canal's switches. Independent of table names and values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from canal.model import Entry, EntryType, EventType
 
 Kind = Literal["insert", "update", "delete", "ddl", "dml", "dcl", "tableless"]
 
-#: What each kind is, for the docs and for errors.
+#: A description of each kind, for docs and errors.
 KINDS: Final[dict[str, str]] = {
     "insert": "rows that were inserted",
     "update": "rows that were updated",
@@ -28,7 +28,7 @@ _ALTER: Final = re.compile(r"(\s|/\*.*?\*/)*ALTER\b", re.IGNORECASE | re.DOTALL)
 
 
 class LeaveOut:
-    """Drops entries of some kinds; BEGIN and END stay. Raises ConfigError for a kind that there is not."""
+    """Drops entries of some kinds; BEGIN and END stay. Raises ConfigError for an unknown kind."""
 
     def __init__(self, kinds: Iterable[str]) -> None:
         self._kinds = frozenset((kinds,) if isinstance(kinds, str) else kinds)
@@ -40,7 +40,7 @@ class LeaveOut:
         return bool(self._kinds)
 
     def kept(self, entries: list[Entry]) -> list[Entry]:
-        """The entries that are delivered, in their order."""
+        """Return the entries to deliver, in order."""
         return [entry for entry in entries if not self._drops(entry)]
 
     def _drops(self, entry: Entry) -> bool:

@@ -1,4 +1,4 @@
-"""What a sink and a hook must do. A user's own sink meets this Protocol and is given to ``Instance.compose``."""
+"""The Protocols of sinks and hooks. Pass a custom sink to ``Instance.compose``."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from canal.store.protocol import EntryStore
 
 @runtime_checkable
 class Sink(Protocol):
-    """Takes what the parser has decoded. Runs on the parser's thread; what it raises stops the instance."""
+    """Receives decoded entries on the parser's thread. An exception stops the instance."""
 
     def start(self, destination: str, store: EntryStore) -> None:
-        """The line is being started; ``store`` is where entries are to go."""
+        """Prepare for entries. The instance is starting; write the entries to ``store``."""
 
     def stop(self) -> None:
-        """The line has stopped."""
+        """Release resources. The instance has stopped."""
 
     def sink(self, entries: list[Entry]) -> None:
-        """Take entries in the order of the source: whole transactions, or pieces of a very large one.
+        """Accept entries in source order: whole transactions, or pieces if a transaction is very large.
 
-        When it returns they are taken for good: after a lost connection the parser continues behind them.
+        After this call returns, the parser does not send the entries again: after a reconnect it continues with the next one.
         """
 
     def restart(self) -> None:
-        """The parser has lost its connection: an open transaction comes again from its BEGIN."""
+        """Handle a reconnect of the parser: an open transaction is sent again from BEGIN."""
 
 
 @runtime_checkable
 class MaskingSink(Protocol):
-    """A sink that withholds statements of masked tables. A parser that masks needs one."""
+    """A sink that withholds statements on masked tables. A masking parser requires it."""
 
     @property
     def masks(self) -> Masks:
-        """The tables whose statements the sink withholds."""
+        """The tables with withheld statements."""
 
 
 @runtime_checkable
 class ExclusiveSink(Protocol):
-    """A sink that may serve one Instance at a time. Other sinks may be shared."""
+    """A sink that may serve only one Instance at a time. Other sinks may be shared."""
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether a second Instance is refused when it starts with this sink."""
+        """Return whether to refuse a second Instance with this sink."""
 
 
 class Hook:
-    """Base class of the sink's hooks; override what you need. An exception stops the instance."""
+    """Base class for sink hooks. Override the methods you need. An exception stops the instance."""
 
     def before(self, entries: list[Entry]) -> Sequence[Entry]:
-        """May drop or annotate entries (``entry.props``), never reorder or add; gives what is to be stored."""
+        """Return the entries to store. A hook may drop entries or annotate ``entry.props``, but not reorder or add entries."""
         return entries
 
     def after(self, entries: Sequence[Entry]) -> None:
-        """The entries are in the store."""
+        """Handle entries after they are stored."""

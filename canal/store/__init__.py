@@ -1,4 +1,4 @@
-"""Stores: where entries wait between the sink and the clients."""
+"""Stores: buffers of entries between the sink and the clients."""
 
 from canal.store.memory import MemoryStore
 from canal.store.patience import HeldBack, Patience

@@ -1,6 +1,6 @@
-"""The store in memory: a ring that the slowest client holds back.
+"""The memory store: a bounded ring. The slowest client limits it.
 
-Never keeps more than its limits, except for one entry that is larger than all of them.
+The store stays within its limits, except that it accepts one larger entry when empty.
 """
 
 from __future__ import annotations
@@ -21,31 +21,29 @@ from canal.store.patience import HeldBack, Patience
 from canal.store.protocol import Slice
 from canal.store.ring import Ring
 
-#: Seconds that one wait takes at most: Python runs the handler of a signal between two steps of the main thread only, and
-#: one that comes just before a wait, or to another thread, does not end it. What an exception kept from waking others
-#: costs them so much.
+#: Longest single wait in seconds. Python runs signal handlers only between steps of the main thread, so a signal that
+#: arrives just before a wait does not interrupt it. A wake-up that an exception prevented is delayed by at most this time.
 _SHORT = 1.0
-#: With so many bytes before them that nobody has got yet, readers get the processor: what waits longer is in no cache when
-#: it is read. The writer goes on at this pace, in bytes a second, until they have less, and stands still for a moment
-#: whenever it has written a step.
+#: Throttle for the writer. With more unread bytes than this in the store, entries fall out of the CPU caches before they
+#: are read. The writer then continues at this rate in bytes per second and pauses after each step.
 _PLENTY = 4 << 20
 _PACE = 100 << 20
 _STEP = 256 << 10
-#: Fewer entries than so many are given at once to who waits for them. Behind more of them others come: a larger batch costs less.
+#: Return fewer entries than this immediately. With more, wait briefly for others: larger batches cost less per entry.
 _TRICKLE = 64
 
 
 @attrs.define(eq=False)
 class _Reader:
-    """What is kept for a client: everything from ``acked`` on."""
+    """State of a client. The store keeps every entry from ``acked`` on."""
 
     acked: int
 
 
 class _Waiters:
-    """Those who wait until something changes. All but ``wait`` is done under the lock of what they wait for.
+    """Threads that wait for a change. All methods except ``wait`` need the lock of the store.
 
-    No ``Condition``: an exception out of a signal's handler in its ``wait`` may leave the lock to whoever has it then.
+    We do not use ``Condition``: an exception from a signal handler in ``wait`` can leave its lock to another thread.
     """
 
     def __init__(self) -> None:
@@ -59,11 +57,11 @@ class _Waiters:
 
     def wait(self, lock: threading.Lock, seconds: float) -> None:
         if not lock.acquire(timeout=seconds):
-            with contextlib.suppress(ValueError):  # woken just now
+            with contextlib.suppress(ValueError):  # already woken
                 self._locks.remove(lock)
 
     def wake(self) -> bool:
-        """Whether anybody has waited."""
+        """Wake all waiting threads. Return whether there was any."""
         woken = bool(self._locks)
         while self._locks:
             self._locks.pop().release()
@@ -74,14 +72,14 @@ class MemoryStore:
     """An :class:`~canal.store.protocol.EntryStore` in memory.
 
     Args:
-        max_entries: entries that it keeps at most.
-        max_bytes: bytes of events and entry objects that it keeps at most.
-        isolate_ddl: hand out a statement that changes a schema in a batch of its own.
-        whole_transactions: let batches end where a transaction does. One that is larger than a batch comes alone, and in
-            pieces only where the store has no room for all of it.
-        batch_bytes: of a batch at most, as the store counts them; one entry, or one whole transaction, may be more.
-        patience: with clients that hold the others back.
-        tell: called about such clients, on the writer's thread and under no lock.
+        max_entries: maximum number of entries.
+        max_bytes: maximum bytes for events and entry objects.
+        isolate_ddl: deliver each statement that changes a schema in a separate batch.
+        whole_transactions: end batches at a transaction's end. A transaction larger than a batch comes alone, and in
+            pieces only if the store cannot hold all of it.
+        batch_bytes: maximum size of a batch, as counted by the store. A single entry or whole transaction may exceed it.
+        patience: policy for clients that hold up the others.
+        tell: callback for reports about such clients. It runs on the writer's thread without a lock.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class MemoryStore:
         self._room = _Waiters()
         self._filled = _Waiters()
         self._read = _Waiters()
-        self._ahead = 0  # bytes that were written ahead of readers who have plenty, since the writer paused
+        self._ahead = 0  # bytes written ahead of fully supplied readers since the last pause
         self._readers: dict[int, _Reader] = {}
         self._ring = Ring(*self._limits)
         self._open = False
@@ -172,13 +170,13 @@ class MemoryStore:
                 self._room.wait(lock, min(_SHORT, self._patience.seconds if self._patience else _SHORT))
 
     def _pause(self) -> threading.Lock | None:
-        """What the writer waits for, where readers are far behind it."""
+        """Pause the writer if readers lag far behind."""
         if self._ring.unread <= _PLENTY:
             self._ahead = 0
         return self._read.add() if self._ahead >= _STEP else None
 
     def _waits(self, waits: bool) -> None:
-        """Count the seconds for which the writer waits."""
+        """Account for the time that the writer waits, in seconds."""
         if not waits and self._waiting_since is not None:
             self._waited += self._clock() - self._waiting_since
             self._waiting_since = None
@@ -186,7 +184,7 @@ class MemoryStore:
             self._waiting_since = self._clock()
 
     def _held_back(self) -> HeldBack | None:
-        """What is to be told of clients that hold the store back, if anything; evicts them, if that is to be."""
+        """Return the report about clients that hold up the store, if due. Evict them if the policy says so."""
         patience, now = self._patience, self._clock()
         if self._told and self._waiting_since is None:
             self._told = False
@@ -238,7 +236,7 @@ class MemoryStore:
             return start
 
     def join(self, client_id: int, is_done: Callable[[Entry], bool]) -> int | None:
-        """As ``open``, where the oldest entry that is kept, or else the last one that was put, is done; else None."""
+        """Like ``open``, if the oldest kept entry is done, or the last stored entry if none is kept. Return None otherwise."""
         with self._lock:
             entry = self._ring.at(self._ring.head) or self._last
             if not self._open or entry is None or not is_done(entry):
@@ -273,7 +271,7 @@ class MemoryStore:
         return Slice(entries, start, start + len(entries), self._ring.taken_rows)
 
     def _wait(self, client_id: int, reader: _Reader, start: int, wakes: int, rows: int, timeout: float | None) -> bool:
-        """Wait for an entry at ``start`` and, from there on, ``rows`` row changes; False where nothing is there to wait for."""
+        """Wait for an entry at ``start`` and ``rows`` row changes from there. Return False if nothing can arrive."""
         deadline = None if timeout is None else self._clock() + timeout
         counted, found = start, 0
         while True:
@@ -304,12 +302,12 @@ class MemoryStore:
 
     @property
     def entry_count(self) -> int:
-        """Entries kept now."""
+        """Number of entries in the store."""
         return self._ring.tail - self._ring.head
 
     @property
     def byte_count(self) -> int:
-        """Bytes that the kept entries are accounted with."""
+        """Size of the entries in the store, as accounted."""
         return self._ring.byte_count
 
     def status(self, got: Mapping[int, int] = MappingProxyType({})) -> StoreStatus:
@@ -317,7 +315,7 @@ class MemoryStore:
             ring, last, waited = self._ring, self._last, self._waited
             if self._waiting_since is not None:
                 waited += self._clock() - self._waiting_since
-            # What was got is from a moment before: acks may have gone beyond it.
+            # ``got`` was read a moment earlier, so acknowledgements may have passed it.
             readers = {id: self._status(reader.acked, max(got.get(id, 0), reader.acked)) for id, reader in self._readers.items()}
             status = StoreStatus(
                 ring.tail - ring.head,
@@ -351,10 +349,10 @@ class MemoryStore:
             raise NotSubscribedError(f"client {client_id} has subscribed anew")
 
     def _release(self) -> None:
-        """Free what every client has acked. Without any client everything is kept for the next one."""
+        """Free entries that every client has acknowledged. Without clients, keep all entries for the next client."""
         if not self._readers:
             return
         head = min(reader.acked for reader in self._readers.values())
         if head > self._ring.head:
             self._ring.release(head)
-        self._room.wake()  # also where an exception kept the last call from it
+        self._room.wake()  # also after an exception prevented the previous wake-up

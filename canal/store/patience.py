@@ -1,4 +1,4 @@
-"""When a client that holds the others back has done so for too long, and what is said of it."""
+"""The policy for a client that holds up the others: timeouts and reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Patience:
-    """How long a store waits for its slowest client."""
+    """Policy: how long a store waits for the slowest client."""
 
     seconds: float
     """For room, until who holds the store back is reported."""
@@ -20,7 +20,7 @@ class Patience:
 
 @attrs.frozen
 class HeldBack:
-    """A store that waits for some clients, or does no more."""
+    """Report: the store waits for some clients, or has stopped waiting."""
 
     clients: tuple[int, ...] = ()
     """Those that have acked least; none: it is over."""

@@ -1,4 +1,4 @@
-"""What a store of entries must do. A user's own store meets this Protocol and is given to ``Instance.compose``."""
+"""The Protocol of entry stores. Pass a custom store to ``Instance.compose``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from canal.model import Entry
 
 @attrs.frozen
 class Slice:
-    """Entries ``start`` … ``end - 1`` (sequences of the store); empty when ``entries`` is."""
+    """Entries with sequences ``start`` to ``end - 1``."""
 
     entries: list[Entry]
     start: int
@@ -23,56 +23,55 @@ class Slice:
 
 @runtime_checkable
 class EntryStore(Protocol):
-    """Keeps entries, in order, between one writer (the sink) and several clients, until each of them has acked them.
+    """A buffer between one writer (the sink) and several clients. It keeps each entry until every client has acknowledged it.
 
-    Sequences number the entries from 0 in the order of ``put``. ``put`` runs on the parser's thread, the rest on any. What a
-    client was handed out is no business of the store: it says from where it wants entries, so that what did not reach it
-    comes again.
+    Sequences number the entries from 0 in the order of ``put``. ``put`` runs on the parser's thread, other methods on any
+    thread. The store does not track deliveries: each client passes the start sequence, so undelivered entries are read again.
 
-    A store may also have a method ``status(got) -> canal.status.StoreStatus``, which never waits for long, for
-    ``Instance.status()``; ``got`` has, by client id, the sequence behind what it was handed out. See ``CatchUpStore`` too.
+    A store may define ``status(got) -> canal.status.StoreStatus`` for ``Instance.status()``. It must not block. ``got`` maps
+    client ids to the sequence after the last delivered entry. See also ``CatchUpStore``.
     """
 
     def start(self) -> None:
-        """Become usable, empty."""
+        """Start with no entries."""
 
     def stop(self) -> None:
-        """Forget everything; every call that waits, and every later ``put``, raises ``StoreClosedError``."""
+        """Discard all entries. Waiting calls and later ``put`` calls raise ``StoreClosedError``."""
 
     def put(self, entries: list[Entry]) -> None:
-        """Append all entries, in order. Waits while there is no room: that is the back-pressure of the line."""
+        """Append all entries in order. Wait while the store is full: this is the instance's backpressure."""
 
     def end(self) -> None:
-        """Nothing more will be put: a ``get`` that finds nothing returns at once."""
+        """Mark the end of the stream: a ``get`` without entries then returns immediately."""
 
     def open(self, client_id: int, like: int | None = None) -> int:
-        """Keep entries for a client, from client ``like``'s last ack or the oldest that is kept; gives that sequence."""
+        """Keep entries for a client and return the first sequence: ``like``'s last acknowledgement, or the oldest kept entry."""
 
     def close(self, client_id: int) -> None:
-        """Keep nothing for a client any more; a ``get`` of it that waits raises ``NotSubscribedError``."""
+        """Stop keeping entries for a client. A waiting ``get`` raises ``NotSubscribedError``."""
 
     def get(self, client_id: int, start: int, batch_size: int, timeout: float | None, linger: float) -> Slice:
-        """The entries from sequence ``start`` on: at most ``batch_size`` row changes, at least one entry.
+        """Return entries from sequence ``start``: at most ``batch_size`` row changes and at least one entry.
 
-        Waits up to ``timeout`` seconds for the first entry (None: for ever, 0: not at all) and then up to ``linger``
-        seconds more for a full batch. Gives nothing, at once, where the client has acked beyond ``start``. Changes nothing,
-        and holds no lock that another call needs while it waits.
+        Wait up to ``timeout`` seconds for the first entry (None: no limit, 0: do not wait), then up to ``linger`` seconds for a
+        full batch. Return an empty slice immediately if the client has acknowledged beyond ``start``. Change no state, and do
+        not hold a lock that other calls need while waiting.
         """
 
     def ack(self, client_id: int, end: int) -> None:
-        """The client is done with everything before sequence ``end``: it may be forgotten. Never goes back."""
+        """Acknowledge entries before sequence ``end`` for a client. Never moves back."""
 
     def wake(self) -> None:
-        """Every ``get`` that waits returns at once with what there is: a client wants entries from elsewhere."""
+        """Make waiting ``get`` calls return immediately with the available entries. A client is about to switch its source."""
 
 
 @runtime_checkable
 class CatchUpStore(EntryStore, Protocol):
-    """A store that a client may join where its own connection has caught up with the entries that are kept."""
+    """A store that a client can join after catching up over a private connection."""
 
     def join(self, client_id: int, is_done: Callable[[Entry], bool]) -> int | None:
         """Keep entries for a client from the oldest entry on and return its sequence, if the client has done that entry.
 
-        If no entry is kept, the last one that was put decides. Return None, and keep nothing for the client, if ``is_done``
-        returns False or nothing was put yet.
+        An empty store uses the last stored entry. Return None, without keeping entries, if ``is_done`` returns False or the
+        store never had an entry.
         """

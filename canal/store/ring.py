@@ -1,7 +1,7 @@
-"""The ring of entries: arithmetic on a few sequences over reused slots.
+"""The ring buffer of entries: sequence arithmetic over reused slots.
 
-Never waits and never locks: :class:`canal.store.memory.MemoryStore` does both around it. ``head`` is the oldest entry kept,
-``tail`` the next to be put; readers keep sequences of their own between them.
+It neither waits nor locks; :class:`canal.store.memory.MemoryStore` does both. ``head`` is the oldest entry, ``tail`` the
+next free sequence. Readers keep their sequences between the two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BEGIN = EntryType.TRANSACTIONBEGIN
 
 
 class Ring:
-    """Entries bounded in number and in bytes. An entry larger than the budget is accepted when the ring is empty."""
+    """A ring bounded by entries and bytes. An empty ring accepts an entry larger than the byte limit."""
 
     def __init__(self, max_entries: int, max_bytes: int) -> None:
         size = 1
@@ -31,11 +31,11 @@ class Ring:
         self.freed_bytes = 0
         self.freed_rows = 0
         self.taken_rows = 0  # by the last ``take``
-        self.unread = 0  # bytes that nobody has taken yet
+        self.unread = 0  # bytes that no reader has taken
         self._front = 0
 
     def put(self, entries: list[Entry], start: int) -> int:
-        """Append entries from index ``start`` on while there is room; gives the number that went in."""
+        """Append entries from index ``start`` while there is room. Return the number of appended entries."""
         slots = self._slots
         index = start
         while index < len(entries):
@@ -54,15 +54,15 @@ class Ring:
 
     @staticmethod
     def give_way() -> None:
-        """Let whom the last ``put`` has woken go first, where both have one core, or one interpreter's lock."""
+        """Let a thread run that the last ``put`` woke, if both share a core or the interpreter lock."""
         scheduler.give_way()
 
     def take(self, sequence: int, batch_size: int, batch_bytes: int, isolate_ddl: bool, whole: bool) -> list[Entry]:
-        """Entries from ``sequence`` on that make at most ``batch_size`` row changes and ``batch_bytes``, but at least one entry.
+        """Return entries from ``sequence``: at most ``batch_size`` row changes and ``batch_bytes`` bytes, at least one entry.
 
-        A statement counts as one row change, BEGIN and END count nothing; a BEGIN comes with what follows it. With
-        ``isolate_ddl`` a statement that changes a schema comes alone. With ``whole`` they end where a transaction does, and
-        one that is larger comes alone, if its end is there.
+        A statement counts as one row change, BEGIN and END as none. A BEGIN is returned with the entry after it. With
+        ``isolate_ddl``, a statement that changes a schema comes alone. With ``whole``, the entries end at a transaction's end; a
+        larger transaction comes alone if it is complete.
         """
         taken = self._taken(sequence, batch_size, batch_bytes, isolate_ddl)
         if whole and taken:
@@ -82,7 +82,7 @@ class Ring:
         self._front += 1
 
     def _to_an_end(self, taken: list[Entry], sequence: int) -> None:
-        """Let the entries, those from ``sequence`` on, end where a transaction does."""
+        """Shorten or extend the entries from ``sequence`` to end with a transaction."""
         slots = self._slots
         last = len(taken)
         while last:
@@ -104,7 +104,7 @@ class Ring:
     def _taken(self, sequence: int, batch_size: int, batch_bytes: int, isolate_ddl: bool) -> list[Entry]:
         taken = []
         self.taken_rows = 0
-        if sequence < self.head:  # forgotten
+        if sequence < self.head:  # already released
             return taken
         slots = self._slots
         weight = 0
@@ -126,7 +126,7 @@ class Ring:
             size += entry.size
             if (weight > batch_size or size > batch_bytes) and taken:
                 if len(taken) > 1 and taken[len(taken) - 1].entry_type is _BEGIN:
-                    taken.pop()  # it comes with its rows
+                    taken.pop()  # deliver BEGIN with the rows
                 break
             taken.append(entry)
             rows += entry.row_count
@@ -135,7 +135,7 @@ class Ring:
         return taken
 
     def rows_from(self, sequence: int) -> int:
-        """Row changes of the entries from a sequence on."""
+        """Return the number of row changes from a sequence on."""
         slots = self._slots
         rows = 0
         while sequence < self.tail:
@@ -145,7 +145,7 @@ class Ring:
         return rows
 
     def bytes_between(self, start: int, end: int) -> int:
-        """Bytes of the entries from sequence ``start`` to before ``end``."""
+        """Return the size of the entries from sequence ``start`` up to ``end``."""
         slots = self._slots
         size = 0
         while start < end:
@@ -155,11 +155,11 @@ class Ring:
         return size
 
     def at(self, sequence: int) -> Entry | None:
-        """The entry at a sequence; None when it is not there yet, or no more."""
+        """Return the entry at a sequence; None if it was released or not yet stored."""
         return self._slots[sequence & self._mask] if self.head <= sequence < self.tail else None
 
     def release(self, head: int) -> None:
-        """Forget everything before ``head``."""
+        """Release all entries before ``head``."""
         slots = self._slots
         while self.head < head:
             entry = slots[self.head & self._mask]

@@ -1,8 +1,8 @@
-"""What the ring asks of the system's scheduler; the compiled build has it from the ``.pxd`` beside it."""
+"""Scheduler calls of the ring. The compiled build uses the ``.pxd`` file instead."""
 
 import os
 
 
 def give_way() -> None:
-    """Let a thread go first that was woken just now and waits for this core or for the interpreter."""
+    """Let a thread run that was just woken and waits for this core or the interpreter lock."""
     os.sched_yield()
