@@ -13,12 +13,12 @@ from canal.parse.source.mysql import URL_FORM, parse_url
 
 
 def is_url(text: str) -> bool:
-    """Raises ConfigError for any other URL: as the name of a file it would be shown, with its password."""
+    """Return if the text is a server's URL. Raise ConfigError for other URLs: as a file name they would show the password."""
     scheme, colon, rest = text.partition(":")
     if not colon or not rest.startswith("/") or not scheme.isalnum() or Path(text).exists():
         return False
     if scheme.lower() not in ("mysql", "mariadb") or not rest.startswith("//"):
-        raise canal.ConfigError(f"a URL that begins with {scheme}:/ is none of a server", remedy=URL_FORM)
+        raise canal.ConfigError(f"{scheme}:/ does not begin the URL of a server", remedy=URL_FORM)
     return True
 
 

@@ -1,4 +1,4 @@
-"""``canal ha``: who runs which destination of a ZooKeeper, and a hand-over."""
+"""``canal ha``: shows owners and standbys of destinations in ZooKeeper, and releases them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from canal.zookeeper.session import ROOT, Session
 
 
 def options(commands: Any) -> None:
-    ha = commands.add_parser("ha", help="look at the destinations that processes run by turns")
+    ha = commands.add_parser("ha", help="manage destinations with high availability")
     actions = ha.add_subparsers(dest="action", required=True)
-    status = actions.add_parser("status", help="show who runs what, who stands by, and where the clients are")
-    release = actions.add_parser("release", help="let another process take a destination over")
+    status = actions.add_parser("status", help="show owners, standbys and clients")
+    release = actions.add_parser("release", help="hand a destination over to another process")
     for command in (status, release):
-        command.add_argument("hosts", metavar="ZK_HOSTS", help="members of ZooKeeper, as zk1:2181,zk2:2181,zk3:2181")
-        command.add_argument("destination", metavar="DESTINATION", nargs="?" if command is status else None, help="its name")
-        command.add_argument("--root", default=ROOT, help=f"where the tree begins (default: {ROOT})")
+        command.add_argument("hosts", metavar="ZK_HOSTS", help="ZooKeeper's members, such as zk1:2181,zk2:2181,zk3:2181")
+        command.add_argument(
+            "destination", metavar="DESTINATION", nargs="?" if command is status else None, help="name of the destination"
+        )
+        command.add_argument("--root", default=ROOT, help=f"root of the tree (default: {ROOT})")
         seconds = 10.0 if command is status else 60.0
-        command.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help="how long to wait")
+        command.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help="seconds to wait")
         command.add_argument("--verbose", action="store_true", help="log what the library does")
-        command.epilog = "Credentials come from CANAL_ZOOKEEPER_AUTH, such as digest:user:password."
-    status.add_argument("--json", action="store_true", help="a JSON array of destinations")
+        command.epilog = "CANAL_ZOOKEEPER_AUTH has the credentials, such as digest:user:password."
+    status.add_argument("--json", action="store_true", help="print a JSON array of destinations")
     status.set_defaults(run=_status)
     release.set_defaults(run=_release)
 
@@ -51,7 +53,7 @@ def zookeeper(options: argparse.Namespace) -> Iterator[Session]:
         if not session.wait_connected(min(options.timeout, 10.0)):
             raise canal.CoordinationError(
                 f"ZooKeeper at {options.hosts} does not answer",
-                remedy="Check the addresses, and that a majority of its members runs.",
+                remedy="Check the addresses, and that a majority of the members runs.",
             )
         yield session
 

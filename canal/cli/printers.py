@@ -1,4 +1,4 @@
-"""Changes as text: JSON, the forms of other systems, and lines for people."""
+"""Print changes as JSON, in other systems' formats, or as readable lines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def print_json(message: Message) -> int:
 
 
 class EncodedPrinter:
-    """Prints changes in a form of ``canal.formats``."""
+    """Prints changes in a format of ``canal.formats``."""
 
     def __init__(self, name: str) -> None:
         self._encode = formats.encoder_of(name)
@@ -49,7 +49,7 @@ class EncodedPrinter:
 
 
 class Printer:
-    """Prints changes for people, in colour where the terminal has it."""
+    """Prints readable lines, in colour if rich is installed."""
 
     def __init__(self) -> None:
         try:

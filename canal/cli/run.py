@@ -1,6 +1,6 @@
-"""``canal run``: all destinations of a configuration, each read by one client on a thread of its own.
+"""``canal run``: runs all destinations of a configuration, each on its own thread.
 
-Never keeps anything itself: cursors are where the configuration says.
+Never stores anything itself: the configuration decides where cursors are.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from canal.server.server import Server
 
 log = logging.getLogger("canal")
 
-#: Called with a destination and a message, which is acked when it returns.
+#: Called with a destination and a message. The message is acked when the handler returns.
 Handler = Callable[[str, Message], Any]
 
-#: Seconds between two looks at which destinations there are, and before one that failed is tried again, at first and at most.
+#: Seconds between polls of the destinations, and the first and longest wait before a failed destination is retried.
 _LOOK, _FIRST_PAUSE, _PAUSE = 0.2, 0.5, 30.0
 
 
@@ -39,17 +39,17 @@ def options(commands: Any) -> None:
         "run",
         help="run the destinations of a configuration",
         description="Run all destinations of a configuration, and follow its changes: canal's conf directory, or TOML files.",
-        epilog="SIGTERM and Ctrl-C end it: what is in hand is rolled back and comes again.",
+        epilog="SIGTERM and Ctrl-C end it. Unacknowledged changes are rolled back and repeat.",
     )
-    run.add_argument("path", help="a directory with canal.properties or TOML files, or one of them")
+    run.add_argument("path", help="a directory with canal.properties or TOML files, or one such file")
     run.add_argument(
         "--handler",
         metavar="MODULE:FUNCTION",
-        help="called with (destination, message), which is acked when it returns; without it, and without a pipe, changes are "
-        "printed as canal-json",
+        help="function of (destination, message), acked when it returns. Without a handler and a pipe, changes are printed as "
+        "canal-json",
     )
-    run.add_argument("--interval", type=float, metavar="SECONDS", help="between two looks at the files")
-    run.add_argument("--check", action="store_true", help="only tell whether it can be used, and which keys have no meaning")
+    run.add_argument("--interval", type=float, metavar="SECONDS", help="seconds between polls of the files")
+    run.add_argument("--check", action="store_true", help="only check the configuration and list keys without a meaning")
     run.add_argument("--verbose", action="store_true", help="log what the library does")
     run.set_defaults(run=_run)
 
@@ -68,28 +68,28 @@ def _print_of(destination: str, message: Message) -> None:
 
 
 def handler(name: str) -> Handler:
-    """The function that MODULE:FUNCTION names; modules are looked for in the working directory too. Raises ConfigError."""
+    """Import MODULE:FUNCTION, also from the working directory. Raise ConfigError if that fails."""
     module, colon, function = name.partition(":")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"the handler {name!r} cannot be imported: {error}", remedy="Write MODULE:FUNCTION.") from error
+        raise ConfigError(f"cannot import the handler {name!r}: {error}", remedy="Use MODULE:FUNCTION.") from error
     if not callable(found):
-        raise ConfigError(f"the handler {name!r} cannot be called")
+        raise ConfigError(f"the handler {name!r} is not callable")
     return found  # type: ignore[no-any-return]
 
 
 def check(source: DirectorySource) -> int:
-    """Print for each destination whether it can be used; return the exit status."""
+    """Print the state of each destination's configuration and return the exit status."""
     failed = 0
     for name in source.files.destinations():
         try:
             source.files.config(name)
             source.files.pipe(name)
         except CanalError as error:
-            failed, error.destination = 1, ""  # it is named once
+            failed, error.destination = 1, ""  # name it once
             print(visible(f"{name}: {error}"))
             continue
         print(visible(f"{name}: can be used"))
@@ -99,22 +99,21 @@ def check(source: DirectorySource) -> int:
 
 
 def run(source: DirectorySource, handler: Handler, interval: float | None = None) -> int:
-    """Start all destinations and hand their messages to ``handler`` until the process is told to end; gives the exit status.
+    """Run all destinations until a signal ends the process. Return the exit status.
 
-    Of a destination with a pipe the changes go there instead.
-
-    Destinations that the configuration gets later are read too. What the handler raises stops that destination's reading for a
-    while, with what was in hand rolled back. One whose options prove wrong is not read until they are changed.
+    Messages go to ``handler``, or to the destination's pipe. Destinations that are added to the configuration start too. An
+    exception of the handler rolls back, and the destination is retried after a pause. A destination with wrong options stops
+    until its configuration changes.
 
     Raises:
-        ConfigError: the options of every destination are wrong.
-        CanalError: none can be started.
+        ConfigError: the options of all destinations are wrong.
+        CanalError: no destination can be started.
     """
     files: Any = source.files
     server = Server()
     server.stop_on_signals()
     readers: dict[str, threading.Thread] = {}
-    refused: dict[str, tuple[str, ConfigError]] = {}  # with the digest of the configuration
+    refused: dict[str, tuple[str, ConfigError]] = {}  # by destination, with the digest of its configuration
     with server:
         if getattr(files, "scans", True):
             server.follow(source, interval if interval is not None else getattr(files, "interval", 5.0))
@@ -140,7 +139,7 @@ def run(source: DirectorySource, handler: Handler, interval: float | None = None
 def _read(
     server: Server, source: DirectorySource, destination: str, handler: Handler, refused: dict[str, tuple[str, ConfigError]]
 ) -> None:
-    """Read one destination until it is gone, the server stops, or its options prove wrong."""
+    """Run one destination until it is removed, the server stops or its options are wrong."""
     wait = _FIRST_PAUSE
     while destination in server.configured():
         began, digest, pause = time.monotonic(), source.files.digest(destination), _PAUSE
@@ -153,10 +152,10 @@ def _read(
                 instance.consume(lambda message: handler(destination, message))
             else:
                 pipe(instance, **piped).run()
-        except (StateError, NotActiveError):  # stopped, or started anew with another configuration
+        except (StateError, NotActiveError):  # stopped, or restarted with another configuration
             pause = _LOOK
         except ConfigError as error:
-            log_alarm(destination, f"it is not read until its configuration is changed: {error}")
+            log_alarm(destination, f"stopped until its configuration changes: {error}")
             error.destination = error.destination or destination
             refused[destination] = digest, error
             _stop(server, destination)
@@ -164,10 +163,10 @@ def _read(
         except Exception as error:
             if time.monotonic() - began > _PAUSE:
                 wait = _FIRST_PAUSE
-            log_alarm(destination, f"it is not read, again in {wait:g} s: {type(error).__name__}: {error}")
+            log_alarm(destination, f"stopped, retried in {wait:g} s: {type(error).__name__}: {error}")
             if not isinstance(error, CanalError):
                 log.exception("[%s] the handler failed", destination)
-            if instance is not None and instance.error is not None:  # its parser reads again after a new start only
+            if instance is not None and instance.error is not None:  # only a new start revives its parser
                 _stop(server, destination)
             pause, wait = wait, min(2 * wait, _PAUSE)
         if server.wait(pause):
@@ -175,5 +174,5 @@ def _read(
 
 
 def _stop(server: Server, destination: str) -> None:
-    with contextlib.suppress(CanalError):  # it is stopped already
+    with contextlib.suppress(CanalError):  # it may have stopped already
         server.stop(destination)

@@ -33,22 +33,22 @@ def options(commands: Any) -> None:
         "tail",
         help="print changes",
         description="Print the changes of a server (mysql://user@host:port/) or of binlog files (a file or directory).",
-        epilog="The password comes from the URL, from CANAL_PASSWORD, or is asked for.",
+        epilog="The password comes from the URL, from CANAL_PASSWORD or a prompt.",
     )
     tail.add_argument("source", help="mysql://user[:password]@host[:port]/[?ssl_mode=…], a binlog file, or a directory")
     tail.add_argument(
         "--schema",
         metavar="FILE_OR_URL",
-        help="of files that do not name their columns: a file of CREATE TABLE statements, or mysql://… to ask",
+        help="columns of files without names: a file of CREATE TABLE statements, or a server's URL",
     )
     tail.add_argument(
-        "--lower-case-table-names", type=int, choices=(0, 1, 2), help="the setting of the server that wrote the files"
+        "--lower-case-table-names", type=int, choices=(0, 1, 2), help="lower_case_table_names of the server that wrote the files"
     )
     tail.add_argument(
         "--unknown-columns",
         choices=("positions", "error", "leave_out"),
         default="positions",
-        help="of tables whose columns nobody knows: @1, @2 and so on (default), an error, or none of their rows",
+        help="rows of tables with unknown columns: name them @1, @2, … (default), stop with an error, or exclude them",
     )
     tail.add_argument("--filter", default="", help=r"tables to show, in canal's syntax, such as 'shop\..*'")
     tail.add_argument("--black-filter", default="", help="tables not to show")
@@ -57,17 +57,15 @@ def options(commands: Any) -> None:
         "--since",
         metavar="START",
         help="latest, earliest, JOURNAL:OFFSET, an age such as 90s, 15m, 1h or 2d, or a time such as "
-        "2026-11-21T10:00:00+00:00; without a zone it is in this machine's",
+        "2026-11-21T10:00:00+00:00 (default zone: this machine's)",
     )
-    tail.add_argument("--follow", action="store_true", help="go on with what is appended to the files")
+    tail.add_argument("--follow", action="store_true", help="wait for data appended to the files")
     forms = tail.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help="one canal-json object per line for each event, of one or more rows")
+    forms.add_argument("--json", action="store_true", help="print one canal-json object per event")
     forms.add_argument(
-        "--format", choices=formats.TEXTS, help="a line for each row in this form; docs/formats.md has them side by side"
+        "--format", choices=formats.TEXTS, help="print one line per row in this format (docs/formats.md compares them)"
     )
-    tail.add_argument(
-        "--limit", type=int, default=0, metavar="N", help="stop after N entries, each of one or more rows (0: never)"
-    )
+    tail.add_argument("--limit", type=int, default=0, metavar="N", help="stop after N entries (0: never)")
     tail.add_argument("--verbose", action="store_true", help="log what the library does")
     tail.set_defaults(run=_tail)
 
@@ -92,8 +90,8 @@ def _tail(options: argparse.Namespace) -> int:
         for name in ("schema", "lower_case_table_names"):
             if getattr(options, name) is not None:
                 option = "--" + name.replace("_", "-")
-                raise canal.ConfigError(f"{option} is for binlog files", remedy="A server is asked.")
-        source.connect().close()  # the instance would try for ever: here a wrong port is a mistake of the command line
+                raise canal.ConfigError(f"{option} is for binlog files", remedy="Remove it: the server provides this.")
+        source.connect().close()  # the instance would retry forever
     printer: Callable[[Message], int] = print_json if options.json else Printer().print
     if options.format:
         printer = EncodedPrinter(options.format).print
@@ -109,7 +107,7 @@ def _tail(options: argparse.Namespace) -> int:
                 message.entries = message.entries[: options.limit - shown]
             shown += len(message.entries)
             printer(message)
-            if not total:  # what reads a pipe should not wait for more
+            if not total:  # do not delay the reader of a pipe
                 sys.stdout.flush()
             if total and message.entries:
                 advance(_done(Path(options.source), message.entries[-1]))
@@ -120,7 +118,7 @@ def _tail(options: argparse.Namespace) -> int:
 
 
 def _greet(source: canal.MySQLSource, start: canal.Position, filter: str) -> None:
-    """A first line, on stderr: what is written to stdout are the changes."""
+    """Print a first line to stderr, because stdout has the changes."""
     colour = "" if has_rich() or not sys.stdout.isatty() else "; pip install 'canal-cdc[cli]' adds colour"
     text = f"connected to {source.address}, from {start}" + (f", {filter}" if filter else "") + f": waiting for changes{colour}"
     print(visible(f"canal: {text} (Ctrl-C ends it)"), file=sys.stderr, flush=True)
@@ -128,8 +126,10 @@ def _greet(source: canal.MySQLSource, start: canal.Position, filter: str) -> Non
 
 @contextmanager
 def _ended_by_ctrl_c(instance: canal.Instance) -> Iterator[None]:
-    """Ctrl-C stops the instance, and only a second one interrupts: a KeyboardInterrupt out of a wait may leave its lock to
-    be released by who does not hold it."""
+    """Stop the instance at Ctrl-C; a second Ctrl-C interrupts.
+
+    A KeyboardInterrupt during a wait can leave a Condition corrupted.
+    """
     pressed = False
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -140,7 +140,7 @@ def _ended_by_ctrl_c(instance: canal.Instance) -> Iterator[None]:
         threading.Thread(target=instance.stop, name="canal-stop").start()
 
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or somebody else's
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, or another handler
         yield
         return
     signal.signal(signal.SIGINT, stop)
@@ -154,13 +154,13 @@ def _ended_by_ctrl_c(instance: canal.Instance) -> Iterator[None]:
 
 
 def _alarm(destination: str, text: str) -> None:
-    """Prints lost connections at once; what stops the parser is printed by main()."""
+    """Print lost connections at once. main() prints the error that stops the parser."""
     if getattr(text, "kind", None) is not canal.AlarmKind.STOPPED:
         logging.warning(text)
 
 
 def _database(url: str) -> str:
-    """A filter of the database that a URL names; "" for none."""
+    """Return a filter for the database of a URL, or "" if it names none."""
     name = database(url)
     return rf"{re.escape(name)}\..*" if name else ""
 
@@ -208,7 +208,7 @@ def _done(path: Path, entry: Entry) -> int:
 
 
 def _progress(total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """A progress bar on stderr when that is a terminal and stdout is not the same one."""
+    """Return a progress bar on stderr if only stderr is a terminal."""
     if not total or not sys.stderr.isatty() or sys.stdout.isatty():
         return nullcontext(lambda done: None)
     try:

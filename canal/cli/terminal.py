@@ -1,4 +1,4 @@
-"""Text for terminals: what would control one is shown as an escape."""
+"""Escapes control characters in text for terminals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from canal.errors import CONTROLS, visible
 
 
 def json_line(text: str) -> str:
-    """Return JSON with escapes for what is valid in it and would control a terminal."""
+    """Return JSON with escapes for valid characters that would control a terminal."""
     return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class VisibleFormatter(logging.Formatter):
-    """A message takes one line, whatever is in it; a traceback keeps its lines."""
+    """Formats a message as one line, whatever it contains. A traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return visible(super().formatMessage(record))

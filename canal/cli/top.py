@@ -1,6 +1,6 @@
-"""``canal top``: the destinations of a process on a terminal, as :func:`canal.cli.web.app` shows them, or of a ZooKeeper.
+"""``canal top``: shows the destinations of a :func:`canal.cli.web.app` page or of ZooKeeper on a terminal.
 
-Never changes anything, and never shows what would control the terminal.
+Never changes anything and escapes control characters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from canal.ha import overview
 from canal.ha.overview import DestinationOverview
 from canal.status import utc
 
-#: What a page of status may have at most.
+#: Maximum size of a status document.
 _MOST_BYTES: Final = 64 << 20
 
 Rates = dict[str, tuple[float, int]]
@@ -29,16 +29,16 @@ Rates = dict[str, tuple[float, int]]
 def options(commands: Any) -> None:
     top = commands.add_parser(
         "top",
-        help="watch destinations on the terminal",
-        description="Watch the destinations of a process that serves canal.cli.web.app, or all that processes run by turns.",
-        epilog="Ctrl-C ends it. Credentials come from CANAL_PAGE_AUTHORIZATION, the value of that header, and "
-        "from CANAL_ZOOKEEPER_AUTH, such as digest:user:password.",
+        help="watch destinations",
+        description="Watch the destinations of a process that serves canal.cli.web.app, or those in ZooKeeper.",
+        epilog="Ctrl-C ends it. CANAL_PAGE_AUTHORIZATION is the Authorization header. CANAL_ZOOKEEPER_AUTH has credentials such "
+        "as digest:user:password.",
     )
-    top.add_argument("source", help="http://host:port/path/ of the page, or members of ZooKeeper as zk1:2181,zk2:2181")
-    top.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
-    top.add_argument("--once", action="store_true", help="look once, and end")
-    top.add_argument("--root", default="/otter/canal", help="where ZooKeeper's tree begins (default: /otter/canal)")
-    top.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="for an answer")
+    top.add_argument("source", help="http://host:port/path/ of the page, or ZooKeeper's members, such as zk1:2181,zk2:2181")
+    top.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="seconds between updates (default: 2)")
+    top.add_argument("--once", action="store_true", help="print once and exit")
+    top.add_argument("--root", default="/otter/canal", help="root of ZooKeeper's tree (default: /otter/canal)")
+    top.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="seconds to wait for an answer")
     top.add_argument("--verbose", action="store_true", help="log what the library does")
     top.set_defaults(run=_top)
 
@@ -63,16 +63,16 @@ def _top(options: argparse.Namespace) -> int:
 
 
 def is_page(source: str) -> bool:
-    """Whether it is the address of a page."""
+    """Return if the source is the address of a page."""
     return source.startswith(("http://", "https://"))
 
 
 def read_page(url: str, timeout: float) -> dict[str, Any]:
-    """What the page shows.
+    """Return the status document of the page.
 
     Raises:
-        ConnectionLostError: nobody answers.
-        ConfigError: what answers is no page of canal.
+        ConnectionLostError: the page does not answer.
+        ConfigError: the address is not a page of canal.
     """
     try:
         address = urllib.request.Request(f"{url.rstrip('/')}/status.json")
@@ -83,25 +83,25 @@ def read_page(url: str, timeout: float) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         error.close()
         raise ConfigError(
-            f"the page answers {error.code} {error.reason}", remedy="Give the address of canal.cli.web.app."
+            f"the page answers {error.code} {error.reason}", remedy="Use the address of canal.cli.web.app."
         ) from error
     except (OSError, urllib.error.URLError) as error:
         raise ConnectionLostError(f"the page does not answer: {getattr(error, 'reason', error)}") from error
     except ValueError as error:
-        raise ConfigError("what answers is no page of canal", remedy="Give the address of canal.cli.web.app.") from error
+        raise ConfigError("the address is no page of canal", remedy="Use the address of canal.cli.web.app.") from error
     if not isinstance(found, dict) or "instances" not in found:
-        raise ConfigError("what answers is no page of canal", remedy="Give the address of canal.cli.web.app.")
+        raise ConfigError("the address is no page of canal", remedy="Use the address of canal.cli.web.app.")
     return found
 
 
-#: Columns of a line that goes to a file or a pipe: nothing is cut there.
+#: Width of lines to a file or pipe, so that none is truncated.
 _UNCUT: Final = 1000
 
 HEAD: Final = ("destination", "state", "client", "acked", "behind", "not acked", "p99", "complete up to", "rows/s")
 
 
 def page_rows(found: dict[str, Any], rates: Rates) -> list[tuple[str, ...]]:
-    """A line for each client, of a destination without any one line; ``rates`` keeps what the last look has counted."""
+    """Return a row per client, or one row if a destination has none. ``rates`` stores the previous counters."""
     rows: list[tuple[str, ...]] = []
     for one in found["instances"]:
         store = one["store"] or {}
@@ -133,7 +133,7 @@ def page_rows(found: dict[str, Any], rates: Rates) -> list[tuple[str, ...]]:
 
 
 def overview_rows(found: Iterable[DestinationOverview], now: float) -> list[tuple[str, ...]]:
-    """The same of what ZooKeeper tells."""
+    """Return the rows for destinations in ZooKeeper."""
     rows: list[tuple[str, ...]] = []
     for one in found:
         head = (one.name, f"on {one.owner}, {len(one.standbys)} stand by" if one.owner else "no process")
@@ -156,7 +156,7 @@ def _seconds(value: float | None, digits: int = 1) -> str:
 
 
 def show(look: Callable[[], tuple[list[tuple[str, ...]], list[str]]], interval: float, once: bool) -> int:
-    """Look again and again, and show the rows and the problems; gives the exit status of the last look.
+    """Show rows and problems repeatedly. Return the exit status of the last update.
 
     Raises:
         ConfigError: rich is not installed, or the interval is not above 0.
@@ -190,7 +190,7 @@ def show(look: Callable[[], tuple[list[tuple[str, ...]], list[str]]], interval: 
         while True:
             try:
                 group, _ = drawn()
-            except ConnectionLostError as error:  # of a process that is started again
+            except ConnectionLostError as error:  # the process may restart
                 group = Group(Text(visible(str(error)), style="red"))
             live.update(group, refresh=True)
             time.sleep(interval)

@@ -21,10 +21,10 @@ def look(target: SQLiteTarget, stream: str, tables: Sequence[str]) -> Iterator[F
     path = Path(os.fspath(target.path)).absolute()
     folder = path.parent
     if not folder.is_dir():
-        yield Finding("file", "error", f"there is no folder {folder}.", f"mkdir -p {folder}")
+        yield Finding("file", "error", f"the directory {folder} does not exist.", f"mkdir -p {folder}")
         return
     if not os.access(folder, os.W_OK | os.X_OK):
-        text = f"this user may not write into {folder}, where SQLite keeps its journal."
+        text = f"this user cannot write to {folder}, where SQLite keeps its journal."
         yield Finding("file", "error", text, f"Let this user write there, such as by chown of {folder}.")
         return
     if not path.exists():
@@ -40,7 +40,7 @@ def look(target: SQLiteTarget, stream: str, tables: Sequence[str]) -> Iterator[F
         except sqlite3.Error as error:
             yield Finding("file", "error", f"{path} cannot be read: {error}.", "Name a file of SQLite, or one that is not there.")
             return
-        yield Finding("file", "ok", f"{path} can be written")
+        yield Finding("file", "ok", f"{path} is writable")
     for name in tables:
         if not target.create and name.rpartition(".")[2].lower() not in known:
             remedy = "Make the table, with the columns of the source's, or let the pipe make it: create=True."

@@ -72,16 +72,16 @@ def test_a_folder_of_cursors_that_is_not_there_is_not_made(files: Files, tmp_pat
     folder = tmp_path / "a" / "cursors"
     found = files.check(f'meta = "{folder}"')
     assert files.status == 0
-    assert found["cursors meta"] == ("ok", f"{folder / 'orders'} is not there yet, and is made")
-    assert found["cursors cursor"] == ("ok", "there is none yet")
+    assert found["cursors meta"] == ("ok", f"{folder / 'orders'} is missing and will be created")
+    assert found["cursors cursor"] == ("ok", "there is no cursor yet")
     assert not folder.exists()
 
     (tmp_path / "a").write_text("a file")
-    assert files.check(f'meta = "{folder}"')["cursors meta"][1].startswith(f"{tmp_path / 'a'} is no folder. Let this user")
+    assert files.check(f'meta = "{folder}"')["cursors meta"][1].startswith(f"{tmp_path / 'a'} is not a directory. Let this user")
     assert files.status == 1
     (tmp_path / "a").unlink()
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may all
-    assert files.check(f'meta = "{folder}"')["cursors meta"][1].startswith(f"this user may not write into {tmp_path}.")
+    assert files.check(f'meta = "{folder}"')["cursors meta"][1].startswith(f"this user cannot write to {tmp_path}.")
     assert files.status == 1
 
 
@@ -116,7 +116,8 @@ def test_cursors_in_memory_are_a_warning_unless_the_target_keeps_them(files: Fil
     assert files.status == 0
     assert found["cursors meta"] == (
         "warning",
-        "they are kept in memory: each start begins at 'latest' again. Write meta = \"/a/folder\" to go on behind the last ack.",
+        "cursors are kept in memory: each start begins at 'latest' again. "
+        'Set meta = "/a/directory" to continue after the last ack.',
     )
     text = f'pipe = {{ target = {{ kind = "sqlite", path = "{tmp_path / "copy.db"}" }} }}'
     found = files.check(text)
@@ -130,8 +131,8 @@ def test_zookeeper_is_asked_and_nothing_is_made(files: Files, zookeeper: ZooKeep
     assert files.status == 0
     assert found["zookeeper server"][0] == "ok"
     kind, text = found["zookeeper rights"]
-    assert (kind, text.partition(" ")[2]) == ("ok", "can be written")
-    assert found["zookeeper turns"] == ("ok", "no process has run the destination yet: its nodes are made by the first")
+    assert (kind, text.partition(" ")[2]) == ("ok", "is writable")
+    assert found["zookeeper turns"] == ("ok", "no process has run the destination yet: the first creates its nodes")
     session = Session(zookeeper)
     session.open()
     assert session.wait_connected(30)
@@ -166,8 +167,8 @@ def test_a_zookeeper_that_is_not_there_or_refuses_is_an_error(files: Files, zook
     assert files.status == 1
     assert found["zookeeper rights"] == (
         "error",
-        f"{zookeeper.destination_path('orders')} does not allow cdrw with these credentials. Give auth the credentials of its "
-        "ACL, or let their owner change it (setAcl).",
+        f"these credentials lack the rights cdrw on {zookeeper.destination_path('orders')}. Set auth to credentials in its ACL, "
+        "or let the owner change the ACL (setAcl).",
     )
     found = files.check_ha(zookeeper, f', auth = [["digest", "canal:{SECRET}"]]')
     assert (files.status, found["zookeeper rights"][0]) == (0, "ok")

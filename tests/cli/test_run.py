@@ -121,7 +121,7 @@ def test_what_stopped_a_parser_is_tried_again_and_goes_on_when_it_is_mended(
         )
 
         def mend() -> None:
-            until(lambda: "it is not read, again in" in caplog.text)
+            until(lambda: "stopped, retried in" in caplog.text)
             server.password = "new"
             until(out.exists)
 

@@ -421,7 +421,7 @@ target = {{ kind = "redis", url = "{redis_server.url}" }}
 def test_sqlite(tmp_path: Path, fake_binlog: FakeBinlog, monkeypatch: pytest.MonkeyPatch) -> None:
     target = SQLiteTarget(tmp_path / "copies" / "copy.db")
     found = wrong(target)["file"]
-    assert found.text == f"there is no folder {tmp_path / 'copies'}."
+    assert found.text == f"the directory {tmp_path / 'copies'} does not exist."
     assert found.remedy == f"mkdir -p {tmp_path / 'copies'}"
     (tmp_path / "copies").mkdir()
     assert wrong(target, ["shop.t"]) == {}
@@ -457,4 +457,4 @@ def test_sqlite(tmp_path: Path, fake_binlog: FakeBinlog, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).is_dir())  # root may all
     assert wrong(target)["file"].text == f"this user may not read and write {target.path}."
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert wrong(target)["file"].text.startswith(f"this user may not write into {tmp_path / 'copies'}")
+    assert wrong(target)["file"].text.startswith(f"this user cannot write to {tmp_path / 'copies'}")

@@ -1,4 +1,4 @@
-"""A page to look at what the instances of a process do: see :func:`canal.cli.web.app`."""
+"""A web page that shows the instances of a process: see :func:`canal.cli.web.app`."""
 
 from canal.cli.web.app import app
 

@@ -1,6 +1,6 @@
-"""The page as an ASGI application: status as HTML, JSON and server-sent events, a health check, and metrics.
+"""The web page as an ASGI application: status as HTML, JSON and server-sent events, a health check and metrics.
 
-Never opens a port and knows no users: who mounts it says who may see it. It changes nothing but by what ``allow`` names.
+Never opens a port and has no login: mount it behind yours. It only performs the actions in ``allow``.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-#: A page of another site cannot send it, so a browser does nothing that its user did not ask for.
+#: A page of another site cannot send this header (protection against CSRF).
 _HEADER: Final = b"x-canal-action"
-#: Streams of events at once; one more is refused.
+#: Maximum number of concurrent event streams.
 _MOST_STREAMS: Final = 100
-#: Seconds after which a stream ends, and the page asks for another one: so a server that is shut down need not wait for ever.
+#: Seconds after which a stream ends and the page reconnects, so that a server can shut down.
 _STREAM: Final = 15.0
 _THREADS: Final = 4
 _PAGE: Final = files("canal.cli.web").joinpath("page.html").read_bytes()
 
 
 def _hash(tag: str) -> str:
-    """What allows the page's own script, or style, and no other."""
+    """Return the CSP hash of the page's script or style."""
     inline = re.search(rf"<{tag}>(.*?)</{tag}>".encode(), _PAGE, re.DOTALL)
     assert inline is not None
     return f"'sha256-{base64.b64encode(hashlib.sha256(inline[1]).digest()).decode()}'"
@@ -69,31 +69,30 @@ def app(
     hosts: Collection[str] = ("localhost", "127.0.0.1", "[::1]"),
     idle: Collection[str] = (),
 ) -> Application:
-    """An ASGI application of a Server, an Instance or several, for an asyncio server such as uvicorn.
+    """Return an ASGI application for a Server or Instances, for an asyncio server such as uvicorn.
 
-    * ``GET /``: the page, live. It works at any path at which it is mounted; the path must end with a slash.
-    * ``GET /status.json``: what it shows: ``InstanceStatus.as_dict()`` of each destination, each pipe, and each table that
-      ``canal.spark.copy_table`` copies just now.
+    * ``GET /``: the live page. It can be mounted at any path that ends with a slash.
+    * ``GET /status.json``: ``InstanceStatus.as_dict()`` of each destination, each pipe, and each running
+      ``canal.spark.copy_table``.
     * ``GET /events``: the same as server-sent events.
-    * ``GET /healthz``: 200, or 503 with the reasons: a destination that does not run (one that stands by is well, and one that
-      waits for its first use, as with ``lazy``), a pipe with an error, more than ``max_lag`` seconds.
-    * ``GET /metrics``: as :mod:`canal.metrics` exports them (``canal-cdc[metrics]``).
-    * ``POST /DESTINATION/ACTION`` with the header ``X-Canal-Action: 1``: an action that ``allow`` names.
+    * ``GET /healthz``: 200, or 503 with the reasons: a destination that does not run (except standbys and lazy ones), a
+      pipe with an error, a lag over ``max_lag`` seconds.
+    * ``GET /metrics``: the metrics of :mod:`canal.metrics` (``canal-cdc[metrics]``).
+    * ``POST /DESTINATION/ACTION`` with the header ``X-Canal-Action: 1``: an action in ``allow``.
 
     Args:
-        instances: a Server with all the destinations that it has at each look, an Instance, or several.
+        instances: a Server, whose destinations are read at each request, an Instance, or several.
         pipes: pipes to show.
-        allow: what may be done by the page: "start", "stop", "reload" (of a Server), "switch" (to the standby), "release" (with
-            ``ha``, to another process). Nothing that is not named.
-        max_lag: seconds behind the source, in what is received or acked, beyond which a destination is not well.
-        source_timeout: at each look ask each source for the end of its log, for so many seconds at most.
-        interval: seconds between two events.
-        hosts: names, without ports, under which the page is reached: an action that is asked for under another one is refused,
-            so that no site can act by a name of its own that it lets point here.
-        idle: destinations of a Server that need not run.
+        allow: permitted actions: "start", "stop", "reload" (of a Server), "switch" (to the standby), "release" (with ``ha``, to
+            another process).
+        max_lag: a larger lag in seconds, received or acked, makes a destination unhealthy.
+        source_timeout: query the end of each source's log at each request, for at most so many seconds.
+        interval: seconds between events.
+        hosts: permitted host names, without ports, for actions (protection against DNS rebinding).
+        idle: destinations of a Server that may be stopped.
 
     Raises:
-        ConfigError: an argument that cannot be.
+        ConfigError: an argument is invalid.
     """
     if not interval > 0:
         raise ConfigError(f"interval must be above 0, not {interval!r}")
@@ -106,7 +105,7 @@ def app(
 
 
 def _exposition(instances: Instances, source_timeout: float | None) -> Callable[[], bytes] | None:
-    """What gives the metrics as text; None where prometheus-client is not installed."""
+    """Return a function that renders the metrics, or None if prometheus-client is not installed."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError:
@@ -133,13 +132,13 @@ class _App:
     def __init__(self, look: Look, exposition: Callable[[], bytes] | None, interval: float, hosts: frozenset[str]) -> None:
         self._look = look
         self._hosts = hosts
-        # Its own few threads: a look that waits for a source takes none from the application around it.
+        # Own threads: waiting for a source blocks none of the surrounding application.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="canal-web")
         self._exposition = exposition
         self._interval = interval
         self._streams = 0
         self._looking = asyncio.Lock()
-        self._next = 0.0  # when the streams want another look
+        self._next = 0.0  # when the cached event expires
         self._last = b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -181,18 +180,18 @@ class _App:
             return _Answer(200, self._exposition(), "text/plain; version=0.0.4; charset=utf-8")
         if path == "/events":
             return _Answer(503, b"too many streams of events\n")
-        return _Answer(404, b"there is no such page\n")
+        return _Answer(404, b"no such page\n")
 
     async def _act(self, scope: Scope, path: str) -> _Answer:
         destination, _, action = path.strip("/").rpartition("/")
         if scope["method"] != "POST" or not destination:
-            return _Answer(405, b"this is to be read\n")
+            return _Answer(405, b"only GET and HEAD are supported here\n")
         if action not in self._look.allow:
             return _Answer.of(403, {"error": f"{action} is not allowed here"})
         if not any(name.lower() == _HEADER for name, _ in scope["headers"]):
             return _Answer.of(403, {"error": "the header X-Canal-Action is missing"})
         if _host(scope) not in self._hosts:
-            return _Answer.of(421, {"error": "actions are taken under the names that hosts= gives, and this is none of them"})
+            return _Answer.of(421, {"error": "actions need a host name that hosts= lists"})
         await self._in_thread(self._look.act, destination, action)
         return _Answer.of(200, {"done": action})
 
@@ -200,7 +199,7 @@ class _App:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def _event(self) -> bytes:
-        """What there is to see: all streams share a look."""
+        """Return the current event. All streams share it."""
         async with self._looking:
             if time.monotonic() >= self._next:
                 self._last = b"data: " + json.dumps(await self._in_thread(self._look.document)).encode() + b"\n\n"
@@ -208,7 +207,7 @@ class _App:
         return self._last
 
     async def _events(self, receive: Receive, send: Send) -> None:
-        """Send what there is to see, until the other side goes or it has been long enough."""
+        """Send events until the client disconnects or the time is up."""
         await _begin(send, 200, "text/event-stream", [(b"x-accel-buffering", b"no")])
         body, end = b"retry: 200\n", time.monotonic() + _STREAM
         gone = asyncio.ensure_future(_disconnected(receive))
@@ -224,13 +223,13 @@ class _App:
 
 
 def _host(scope: Scope) -> str:
-    """The name by which the page was asked for, without a port."""
+    """Return the requested host name without a port."""
     found = next((value for name, value in scope["headers"] if name.lower() == b"host"), b"")
     return re.sub(r":\d+$", "", found.decode("latin-1")).lower()
 
 
 def _path(scope: Scope) -> str:
-    """The path below that at which it is mounted."""
+    """Return the path relative to the mount point."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path[len(root) :] or "/" if root and path.startswith(root) else path
 
@@ -246,7 +245,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """A server asks an application whether it has begun and ended: nothing is to be done."""
+    """Answer the lifespan protocol."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

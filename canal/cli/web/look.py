@@ -1,4 +1,4 @@
-"""What the page shows of one moment, whether all is well, and the few things that it may do.
+"""The status document, health and actions of the web page.
 
 Never knows HTTP.
 """
@@ -21,19 +21,19 @@ from canal.status import InstanceStatus, State, plain
 
 Instances = Server | Instance | Iterable[Instance]
 
-#: What ``allow`` may name, each done to one destination.
+#: Possible actions in ``allow``, each for one destination.
 ACTIONS: Final = ("start", "stop", "reload", "switch", "release")
 _OF_A_SERVER: Final = frozenset(("start", "stop", "reload"))
 _RUNS: Final = frozenset((State.CONNECTING, State.SEEKING, State.STREAMING, State.WAITING, State.RUNNING))
 
 
 def known(instances: Instance | Iterable[Instance]) -> tuple[Instance, ...]:
-    """One or several as a tuple."""
+    """Return one or several instances as a tuple."""
     return (instances,) if isinstance(instances, Instance) else tuple(instances)
 
 
 class Look:
-    """Looks at instances and pipes; see :func:`canal.cli.web.app` for the arguments."""
+    """The status of instances and pipes; see :func:`canal.cli.web.app` for the arguments."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Look:
             raise ConfigError(f"allow is a collection of {', '.join(ACTIONS)}, not {allow!r}")
         self._server = instances if isinstance(instances, Server) else None
         if self._server is None and _OF_A_SERVER & set(allow):
-            raise ConfigError("start, stop and reload are for a Server", remedy="Give the page a canal.Server.")
+            raise ConfigError("start, stop and reload are for a Server", remedy="Pass a canal.Server to the page.")
         self._known = () if isinstance(instances, Server) else known(instances)
         self._statuses = statuses_of(self._server or self._known, source_timeout)
         self._pipes = pipes
@@ -57,7 +57,7 @@ class Look:
         self._idle = frozenset((idle,) if isinstance(idle, str) else idle)
 
     def document(self) -> dict[str, Any]:
-        """Everything, in types that JSON has."""
+        """Return everything in types of JSON."""
         statuses = list(self._statuses())
         names = {status.destination for status in statuses}
         server = self._server
@@ -73,7 +73,7 @@ class Look:
         }
 
     def problems(self) -> list[str]:
-        """A sentence for each destination and pipe that is not well."""
+        """Return a sentence for each unhealthy destination and pipe."""
         return self._problems(list(self._statuses()))
 
     def _problems(self, statuses: list[InstanceStatus]) -> list[str]:
@@ -87,7 +87,7 @@ class Look:
         return found
 
     def _problem(self, status: InstanceStatus) -> str:
-        """Why a destination is not well; "" if it is. One that stands by is, and a log that has ended."""
+        """Return why a destination is unhealthy, or "". Standbys and ended logs are healthy."""
         if status.state is State.FAILED or status.error is not None:
             return str(status.error or "it has failed")
         if status.state not in _RUNS and status.state is not State.ENDED and status.role != "standby":
@@ -99,13 +99,13 @@ class Look:
         return ""
 
     def act(self, destination: str, action: str) -> None:
-        """Do what ``allow`` names.
+        """Perform an action.
 
         Raises:
-            CanalError: it cannot be done.
+            CanalError: the action is impossible.
         """
         if self._server is not None and action in _OF_A_SERVER:
-            # Any other name would reach the user's generator.
+            # Other names would reach the user's generator.
             running = self._server.destinations()
             known = running if action == "reload" else (*self._server.configured(), *running)
             if destination not in known:
@@ -116,7 +116,7 @@ class Look:
         if action == "release":
             instance.release()
         elif not instance.switch("asked for by the page"):
-            raise ConfigError(f"the standby of {destination} does not answer", remedy="It goes on as it was.")
+            raise ConfigError(f"the standby of {destination} does not answer", remedy="The instance continues with its source.")
 
     def _instance(self, destination: str) -> Instance:
         if self._server is not None:
