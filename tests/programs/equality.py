@@ -179,6 +179,7 @@ class SQLite(Place):
 
 
 class DuckDB(Place):
+    avoids = ("time key", "time(6) key")
     lacks = ("zero dates",)
     imports = ("pyarrow", "duckdb", "pytz")
 
@@ -490,11 +491,9 @@ def target_of(spec: Mapping[str, Any]) -> Any:
 
 def _happen(life: str, work: Any) -> None:
     """What happens to this process, here and now."""
-    if life in ("before", "after"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif life.startswith("paused"):
-        os.kill(os.getpid(), signal.SIGSTOP)
-    elif life == "lost":
+    if life != "lost":  # a signal of this thread's own comes before its next step
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP if life.startswith("paused") else signal.SIGKILL)
+    else:
         connection = work._connection
         number = connection._sock.fileno() if hasattr(connection, "_sock") else connection.fileno()
         with socket.socket(fileno=os.dup(number)) as taken, contextlib.suppress(OSError):
@@ -523,9 +522,8 @@ class _Struck:
                 is_now, life = self._left == 0, self._life
                 if is_now and life in ("before", "paused before", "lost"):
                     _happen(life, work)
-                if is_now and life in ("within", "paused within"):
-                    what = signal.SIGSTOP if life == "paused within" else signal.SIGKILL
-                    threading.Timer(self._micros / 1e6, os.kill, (os.getpid(), what)).start()
+                if is_now and life == "within":
+                    threading.Timer(self._micros / 1e6, os.kill, (os.getpid(), signal.SIGKILL)).start()
                 commit(progress, table)
                 if is_now and life == "after":
                     _happen(life, work)

@@ -54,6 +54,12 @@ _LOADS = "pipes/test_initial_machine.py::test_rows_and_changes_come_to_be_the_ta
 #: Every state that a crash of the machine may leave.
 _CRASH = "disk/test_disk.py::test_what_was_promised_is_there_after_a_crash_at_any_moment"
 
+#: Each type of the source in each type of a target.
+_PAIRS = "targets/test_type_pairs.py::test_value_is_kept_or_refused_in_a_column_of_each_type"
+
+#: A table of the target that is not the one that was written.
+_LOST = "targets/test_lost_tables.py::test_table_that_is_not_the_one_that_was_written_stops_the_pipe"
+
 MUTANTS: tuple[Mutant, ...] = (
     # -- sink and store ------------------------------------------------------------------------------------------------
     _mutant(
@@ -1061,6 +1067,199 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not before or after and",
         "if not after or",
         "spark/test_alters.py::test_a_unique_key_that_stood_in_for_a_primary_one_is_seen_to_go",
+    ),
+    # -- the laws of what is behind get ----------------------------------------------------------------------------------
+    _mutant(
+        "a key is folded in the form that the log has",
+        "changes/latest.py",
+        "self._keys.written(key) if self._forms else key",
+        "key",
+        "pipes/test_key_forms.py::test_key_of_a_decimal_that_becomes_wider_stays",
+    ),
+    _mutant(
+        "-0.0 is another key than 0.0",
+        "changes/keys.py",
+        "return value + 0.0 if isinstance(value, float) else value",
+        "return value",
+        "pipes/test_key_forms.py::test_key_of_negative_zero_is_that_of_zero",
+    ),
+    _mutant(
+        "a moment is a key by what its clock shows",
+        "changes/keys.py",
+        "return value.astimezone(UTC) if",
+        "return value.replace(tzinfo=UTC) if",
+        "pipes/test_key_forms.py::test_moment_as_key_is_the_same_in_another_time_zone",
+    ),
+    _mutant(
+        "a key of SQLite may compare without case",
+        "targets/sqlite.py",
+        'for weak in ("NOCASE", "RTRIM"):',
+        "for weak in ():",
+        "targets/test_sql.py::test_a_key_that_compares_without_case_is_refused",
+    ),
+    _mutant(
+        "a key of PostgreSQL may have a collation that is not deterministic",
+        "targets/postgresql.py",
+        "if is_deterministic is False:",
+        "if False:",
+        "targets/test_sql_servers.py::test_postgresql_refuses_a_key_that_does_not_tell_all_keys_apart[text COLLATE {}.ci]",
+    ),
+    _mutant(
+        "spaces at the end of a key of MySQL do not count",
+        "targets/mysql.py",
+        'wanted = (f"{column.charset}_nopad_bin", "utf8mb4_0900_bin", f"{column.charset}_bin")',
+        'wanted = (f"{column.charset}_bin",) * 3',
+        "targets/test_sql_servers.py::test_keys_that_differ_in_spaces_at_their_end_stay_apart[mysql_server]",
+    ),
+    _mutant(
+        "two tables of the source may have one name in the target",
+        "targets/names.py",
+        "                raise self._collision(table, path, found)",
+        "                pass",
+        "targets/test_names.py::test_claim_of_a_name_of_another_table_raises_with_the_remedy",
+        "targets/test_names.py::test_claim_after_a_restart_compares_with_the_stored_names",
+    ),
+    _mutant(
+        "names that differ in case are two",
+        "targets/names.py",
+        "return name.translate(_ASCII)",
+        "return name",
+        "targets/test_names.py::test_tables_that_differ_in_case_are_refused_across_restarts[sqlite]",
+    ),
+    _mutant(
+        "a name that the target cuts is taken",
+        "targets/names.py",
+        "if self.longest is not None and len(",
+        "if False and len(",
+        "targets/test_names.py::test_claim_of_a_name_that_is_too_long_raises",
+    ),
+    _mutant(
+        "a change of route is an update",
+        "pipes/rules.py",
+        "if old is new or now is None:",
+        "if True:",
+        "pipes/test_rules.py::test_an_update_that_changes_the_name_is_a_delete_and_an_insert",
+    ),
+    _mutant(
+        "a rule is given columns that the log does not have",
+        "pipes/rules.py",
+        "        if value is ABSENT:\n            raise UnfitChangeError(",
+        "        if False:\n            raise UnfitChangeError(",
+        "pipes/test_rules.py::test_a_rule_that_needs_a_column_which_the_image_lacks_is_refused",
+    ),
+    _mutant(
+        "a default overwrites what did not change",
+        "pipes/rules.py",
+        "value = default if is_new else ABSENT",
+        "value = default",
+        "pipes/test_rules.py::test_defaults_leave_alone_what_an_update_does_not_change",
+    ),
+    _mutant(
+        "a row is found by the form in which the target returns its key",
+        "targets/sql.py",
+        "tuple(self._adapted(written(tuple([row[number] for number in at]))))",
+        "tuple([row[number] for number in at])",
+        "targets/test_sql_bulk.py::test_rows_that_partial_images_complete_are_read_as_they_were_put[mysql_server]",
+    ),
+    _mutant(
+        "a FLOAT of MySQL is read with six digits",
+        "targets/mysql.py",
+        '"float": " + 0e0"',
+        '"float": ""',
+        "targets/test_sql_bulk.py::test_rows_that_partial_images_complete_are_read_as_they_were_put[mysql_server]",
+    ),
+    _mutant(
+        "a DECIMAL of DuckDB is read as text",
+        "targets/duckdb.py",
+        "values[number] = Decimal(value)",
+        "pass",
+        "targets/test_sql_bulk.py::test_rows_that_partial_images_complete_are_read_as_they_were_put[duckdb]",
+    ),
+    _mutant(
+        "a column of PostgreSQL may round",
+        "targets/postgresql.py",
+        "keeps = _scale(digits) >= _scale(",
+        "keeps = _scale(digits) >= 0 * _scale(",
+        f"{_PAIRS}[postgresql]",
+    ),
+    _mutant(
+        "a column of DuckDB may round",
+        "targets/duckdb.py",
+        "and theirs[1] >= wanted[1]:",
+        "and theirs[1] >= 0:",
+        f"{_PAIRS}[duckdb]",
+    ),
+    _mutant(
+        "a column of SQLite may be of any type",
+        "targets/sqlite.py",
+        'if theirs in ("BLOB", own) or own == "INTEGER" and theirs == "NUMERIC":',
+        "if True:",
+        f"{_PAIRS}[sqlite]",
+    ),
+    _mutant(
+        "a column that a change does not carry is NULL",
+        "changes/latest.py",
+        "values[number] if number >= 0 else self._not_carried for number",
+        "values[number] if number >= 0 else None for number",
+        "pipes/test_rules.py::test_merged_tables_keep_their_rows_and_columns_apart[100]",
+    ),
+    _mutant(
+        "SQL targets are given whole rows",
+        "targets/sql.py",
+        "    keeps_columns = True",
+        "    keeps_columns = False",
+        "pipes/test_rules.py::test_merged_tables_keep_their_rows_and_columns_apart[100]",
+    ),
+    _mutant(
+        "rows of all columns are those of a table whose columns differ",
+        "targets/sql.py",
+        "is_whole = len(state.tables) == 1",
+        "is_whole = True",
+        "pipes/test_rules.py::test_merged_tables_keep_their_rows_and_columns_apart[100]",
+    ),
+    _mutant(
+        "a changed row is deleted first",
+        "targets/sql.py",
+        "if row is None or key in state.replaced]",
+        "if True]",
+        "targets/test_sql.py::test_an_update_leaves_columns_of_the_targets_own_and_rows_that_refer_to_it",
+    ),
+    _mutant(
+        "a row that went and came again is changed in place",
+        "targets/sql.py",
+        "if row is None or key in state.replaced]",
+        "if row is None]",
+        "targets/test_sql.py::test_a_row_that_is_deleted_and_inserted_again_is_another_row",
+    ),
+    _mutant(
+        "a row that is there already is refused",
+        "targets/sql.py",
+        "if not error.is_duplicate:",
+        "if True:",
+        "targets/test_sql.py::test_rows_that_are_there_already_are_not_refused",
+    ),
+    _mutant(
+        "a table that is gone is made anew",
+        "targets/sql_tables.py",
+        "        if there is None:\n            lost",
+        "        if there is None:\n            pass\n        elif False:\n            lost",
+        f"{_LOST}[sqlite-dropped]",
+        f"{_LOST}[postgresql-dropped]",
+    ),
+    _mutant(
+        "a table that was replaced is written",
+        "targets/sql_tables.py",
+        "(mark := self.mark_of(parts)) != written.mark:",
+        "(mark := self.mark_of(parts)) == '?':",
+        f"{_LOST}[sqlite-replaced]",
+        f"{_LOST}[mysql-replaced]",
+    ),
+    _mutant(
+        "a column that is gone is added anew",
+        "targets/sql_tables.py",
+        "elif gone := written.columns.intersection(",
+        "elif gone := frozenset().intersection(",
+        f"{_LOST}[sqlite-column]",
     ),
     _mutant(
         "a target's collation says which row it is",
