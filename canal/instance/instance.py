@@ -284,6 +284,18 @@ class Instance:
         self._life.check_process()
         return self._context.parts_run if self._ha is None else self._ha.wait_active(timeout)
 
+    def _wait_turn(self, timeout: float) -> Fence | None:
+        """Wait until this process is active. Return the fence of its turn, or None if the time is over or there is no ``ha``.
+
+        Raises:
+            StateError: the instance is not running.
+        """
+        if self._ha is None or not self._ha.wait_active(timeout):
+            if not self.is_running:
+                self._context.check_running()
+            return None
+        return self._ha.fence
+
     def release(self) -> None:
         """Let another process take over. This process becomes a standby and joins the election again after a pause."""
         self._context.check_running()

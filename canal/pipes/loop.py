@@ -47,6 +47,7 @@ from canal.pipes.units import POLL, POLL_LOADING, Unit, Units
 from canal.position import Position
 from canal.targets.protocol import ArrowWork, Load, Progress, StoppableWork, Target, Work
 from canal.targets.work import StateWork
+from canal.zookeeper.session import Fence
 
 log = logging.getLogger("canal.pipe")
 
@@ -267,10 +268,16 @@ class Pipe:
 
     def _read(self) -> None:
         with ExitStack() as stack:
-            initial = None if self._loading is None else self._loading()
-            if initial is not None:
-                stack.callback(initial.close)
+            has_turns = self.instance._ha is not None
+            initial = None if has_turns else self._load(stack)  # raises for options that cannot be
             self._read_units(initial)
+
+    def _load(self, stack: ExitStack) -> Initial | None:
+        if self._loading is None:
+            return None
+        initial = self._loading()
+        stack.callback(initial.close)
+        return initial
 
     def _read_units(self, initial: Initial | None) -> None:
         units = Units(
@@ -285,7 +292,10 @@ class Pipe:
         self._tell(is_running=True, error=None)
         self._began.set()
         try:
-            self._run(units, initial)
+            if self.instance._ha is None:
+                self._run(units, initial, None)
+            else:
+                self._take_turns(units)
         except CanalError as error:
             self._tell(error=error)
             raise
@@ -390,9 +400,19 @@ class Pipe:
 
     # -- the loop -------------------------------------------------------------------------------------------------------
 
-    def _run(self, units: Units, initial: Initial | None) -> None:
+    def _take_turns(self, units: Units) -> None:
+        """Open the target in each turn of this process, and know nothing of it from an earlier one."""
+        while not self._stopping.is_set() and not units.is_over:
+            turn = self.instance._wait_turn(POLL)
+            if turn is not None:
+                with ExitStack() as stack:
+                    self._run(units, self._load(stack), turn)
+                    units.rollback()
+
+    def _run(self, units: Units, initial: Initial | None, turn: Fence | None) -> None:
+        """Write until the end of the log, of the pipe, or of the turn."""
         failures = 0
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and self._has(turn):
             commits = self._status.commits
             try:
                 with ExitStack() as stack:
@@ -402,9 +422,9 @@ class Pipe:
                     if isinstance(work, StateWork):  # the owner may have dropped a table that the source dropped
                         work.accepts_lost = bool(self._reading["acknowledged"])
                     units.arrow_from = work.arrow_from if isinstance(work, ArrowWork) else None
-                    writer = _Writer(self, units, work, stack, initial)
+                    writer = _Writer(self, units, work, stack, initial, turn)
                     writer.begin()
-                    while not self._stopping.is_set():
+                    while not self._stopping.is_set() and self._has(turn):
                         if not writer.step():
                             return
             except NotActiveError as error:
@@ -414,6 +434,11 @@ class Pipe:
                 units.rollback()
                 failures = 1 if self._status.commits > commits else failures + 1
                 self._pause(error, failures)
+
+    def _has(self, turn: Fence | None) -> bool:
+        """Whether the turn goes on, as it always does without ``ha``."""
+        ha = self.instance._ha
+        return ha is None or ha.fence is turn
 
     def _pause(self, error: CanalError, failures: int) -> None:
         is_lasting = isinstance(error, _LASTING) or (isinstance(error, TargetError) and error.is_lasting)
@@ -452,6 +477,7 @@ class _Writer:
     work: Work
     stack: ExitStack
     initial: Initial | None
+    turn: Fence | None
     _passed: Passed = attrs.field(init=False)
     _is_aligned: bool = False
     _epoch: int = 0
@@ -479,6 +505,8 @@ class _Writer:
                 self._passed.nothing_came()
             self._settle()
             return not self.units.is_over
+        if self.turn is not None and unit.epoch != self.turn.epoch:
+            raise NotActiveError("the turn is over in which the target was opened", destination=self.pipe.instance.destination)
         self._epoch, begun = unit.epoch, time.monotonic()
         if self.initial is not None:
             self._passed.came()

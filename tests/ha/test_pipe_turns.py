@@ -1,0 +1,123 @@
+"""Pipes of processes that take turns: what a writer knows ends with its turn, and a standby opens no target."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import canal
+from canal.ha import Role
+from canal.targets import HTTPTarget, JSONLinesTarget, SQLiteTarget
+from canal.targets.protocol import Target, Work
+from canal.testing.zookeeper import ZooKeeperServer
+from tests.support.ha_group import PATIENT, Group, end_wait
+from tests.support.harnesses import Receiver
+from tests.support.pipes import QUICK
+from tests.support.waiting import until
+
+
+@pytest.fixture
+def group(zookeeper_server: ZooKeeperServer, zookeeper_root: str) -> Iterator[Group]:
+    with ExitStack() as stack:
+        yield Group(zookeeper_server, zookeeper_root, stack)
+
+
+def pass_on(owner: canal.Instance, heir: canal.Instance) -> None:
+    owner.release()
+    end_wait(heir, Role.ACTIVE)
+    assert heir.wait_active(60)
+    end_wait(owner, Role.STANDBY)
+
+
+def pipes(group: Group, kind: type[Target], *where: Any) -> tuple[list[canal.Instance], list[canal.Pipe]]:
+    """Two processes with a pipe each, the first of which is active."""
+    first = group.instance(zookeeper=PATIENT, start="earliest")
+    both = [first, group.instance(zookeeper=PATIENT, start="earliest")]
+    return both, [canal.pipe(one, kind(*where), on_error=QUICK).start() for one in both]
+
+
+def take_turns(group: Group, both: list[canal.Instance], done: Any) -> None:
+    """A, B and A again, with rows in each turn."""
+    owner, heir = both
+    for _ in range(3):
+        rows = group.write(3)
+        until(lambda: done(rows[-1] + 1))  # noqa: B023
+        pass_on(owner, heir)
+        owner, heir = heir, owner
+
+
+def test_a_process_that_has_its_turn_again_sends_nothing_twice(group: Group) -> None:
+    with Receiver() as receiver:
+        threading.Thread(target=receiver.serve_forever, daemon=True).start()
+        both, running = pipes(group, HTTPTarget, receiver.url)
+
+        def ids() -> list[int]:
+            return [json.loads(line)["after"]["id"] for _, body in receiver.requests for line in body.splitlines()]
+
+        take_turns(group, both, lambda count: len(ids()) >= count)
+        for pipe in running:
+            pipe.stop()
+        receiver.shutdown()
+        assert ids() == list(range(9))
+        assert [pipe.status().failures for pipe in running] == [0, 0]
+
+
+def test_a_process_that_has_its_turn_again_reads_the_progress_anew(
+    group: Group, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "copy.db"
+
+    def count() -> int:
+        with closing(sqlite3.connect(path)) as connection:
+            try:
+                return int(connection.execute("SELECT count(*) FROM orders").fetchone()[0])
+            except sqlite3.OperationalError:
+                return 0
+
+    both, running = pipes(group, SQLiteTarget, path)
+    take_turns(group, both, lambda rows: count() == rows)
+    for pipe in running:
+        pipe.stop()
+    assert sum(pipe.status().changes for pipe in running) == 9
+    assert "behind the cursor" not in caplog.text
+
+
+class _Counting(JSONLinesTarget):
+    """A target that only one process may have open."""
+
+    opened = 0
+
+    def begin(self, stream: str) -> AbstractContextManager[Work]:
+        work = super().begin(stream)
+        target = self
+
+        class Open(AbstractContextManager[Work]):
+            def __enter__(self) -> Work:
+                _Counting.opened += 1
+                assert _Counting.opened == 1, "two processes have opened it"
+                return work.__enter__()
+
+            def __exit__(self, *error: Any) -> bool | None:
+                _Counting.opened -= 1
+                return work.__exit__(*error)
+
+        assert target.is_log
+        return Open()
+
+
+def test_a_standby_opens_no_target(group: Group, tmp_path: Path) -> None:
+    path = tmp_path / "changes.jsonl"
+    both, running = pipes(group, _Counting, path)
+    take_turns(group, both, lambda rows: path.exists() and len(path.read_text().splitlines()) == rows)
+    until(lambda: _Counting.opened == 1)
+    for pipe in running:
+        pipe.stop()
+    assert _Counting.opened == 0
+    assert [pipe.status().failures for pipe in running] == [0, 0]
