@@ -1,4 +1,4 @@
-"""Carries the state machine of canal.ha.machine out: one thread, one ZooKeeper session, one destination.
+"""Carries the state machine of canal.ha.machine out for one destination, on threads and a session that it shares with others.
 
 Never delivers anything itself. Whether a delivery or an ack may go through is one question to the gate: the role is
 active, and the lease, counted on this process's own clock from its last contact with ZooKeeper, is not over.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import queue
 import socket
@@ -21,7 +20,7 @@ from typing import Final, Protocol
 
 import attrs
 
-from canal._util.threads import OwnThread
+from canal._util.workers import Stepper
 from canal.alarm import AlarmDesk, AlarmKind
 from canal.errors import CanalError, CoordinationError, NotActiveError, StateError
 from canal.ha import clock
@@ -74,6 +73,10 @@ _LASTING: Final = frozenset((Action.OPEN, Action.JOIN, Action.LOOK, Action.CLAIM
 _RETRIES: Final = {Action.LOOK: Event.CHANGED, Action.MARK: Event.CLIENTS}
 
 
+#: Actions that may wait for a server or for code of the user.
+_LONG: Final = frozenset((Action.START_PARTS, Action.STOP_PARTS))
+
+
 @attrs.frozen
 class _OfTurn:
     """An event that means one turn: it may be taken from the queue when that is over, and the next one has begun."""
@@ -82,13 +85,34 @@ class _OfTurn:
     fence: Fence
 
 
+class _Inbox:
+    """The events to come, each of which wakes the monitor."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._events: queue.SimpleQueue[Event | _OfTurn] = queue.SimpleQueue()
+        self._wake = wake
+
+    def put(self, event: Event | _OfTurn) -> None:
+        self._events.put(event)
+        self._wake()
+
+    def take(self) -> Event | _OfTurn | None:
+        try:
+            return self._events.get_nowait()
+        except queue.Empty:
+            return None
+
+    def empty(self) -> bool:
+        return self._events.empty()
+
+
 class RunningMonitor:
     """Takes part in the election of the process that is active for a destination.
 
     Args:
         config: ZooKeeper.
         destination: whose running node it is.
-        parts: started and stopped as the role changes, on the monitor's thread.
+        parts: started and stopped as the role changes, never at the same time.
         alarms: raised for what ZooKeeper refuses or holds, and for parts that do not start.
 
     Nothing that is raised ends it: what fails raises an alarm, and is tried again after waits that grow.
@@ -98,7 +122,7 @@ class RunningMonitor:
         self.config = config
         self.destination = destination
         self.address = _draw_address()
-        self.session = Session(config, self._listen)
+        self.session = Session(config, self._listen, claim=config.destination_path(destination))
         #: How often each role was entered.
         self.transitions: Counter[Role] = Counter()
         self._parts = parts
@@ -108,10 +132,12 @@ class RunningMonitor:
         self._again: dict[Action, float] = {}  # what has failed, and when it is to be done again
         self._silent_at = 0.0  # when a loss of contact is to raise an alarm
         self._role = Role.OFFLINE
-        self._events: queue.SimpleQueue[Event | _OfTurn] = queue.SimpleQueue()
+        self._stepper: Stepper | None = None
+        self._events = _Inbox(self._wake)
+        self._held: Event | None = None  # to be carried out by the next step, which may take long
+        self._tick = 0.0  # when the lease is to be renewed
         self.gate = Gate()
         self._process = os.getpid()
-        self._thread: threading.Thread | None = None
         self._ending = True  # stop() was called
         self._fence: Fence | None = None
         self._last_owner = ""
@@ -131,7 +157,7 @@ class RunningMonitor:
             StateError: the parts of the run before have not stopped yet.
             ConfigError: ZooKeeper cannot be used as configured.
         """
-        if self._thread is not None and self._thread.is_alive():  # both would carry events out, of one queue
+        if self._stepper is not None and self._stepper.is_alive:  # both would carry events out, of one queue
             raise StateError(
                 "the run before has not ended yet",
                 destination=self.destination,
@@ -140,27 +166,26 @@ class RunningMonitor:
         self.session.check()
         if self._process != os.getpid():  # a fork of the process that has made it, which may use it too
             self._process, self.address = os.getpid(), _draw_address()
-        self._events = queue.SimpleQueue()
-        self._events.put(Event.START)
-        self._looked, self._due, self._failures = False, None, 0
+        self._events, self._held = _Inbox(self._wake), None
+        self._looked, self._due, self._failures, self._tick = False, None, 0, 0.0
         self._troubles.counts.clear()
         self._again.clear()
         self._ending = False
-        self._thread = OwnThread(target=self._run, name=f"canal-{self.destination}-ha")
-        self._thread.start()
+        self._stepper = Stepper(self._step, f"canal-{self.destination}-ha")
+        self._events.put(Event.START)
 
     def stop(self, timeout: float = 30.0) -> None:
         """Give the node up and end. The parts are stopped first. A ZooKeeper that is silent is not waited for."""
-        thread = self._thread
+        stepper = self._stepper
         if not self._ending:
             self._ending = True
             self.session.hurry()
             self.gate.shut()
             self._events.put(Event.STOP)
-        if thread is None or thread is threading.current_thread():
+        if stepper is None or stepper.thread is threading.current_thread():
             return
-        thread.join(timeout)
-        if thread.is_alive():
+        stepper.join(timeout)
+        if stepper.is_alive:
             log.warning(
                 "[%s] stopped, but something holds its parts up still, such as a hook that does not return", self.destination
             )
@@ -233,12 +258,25 @@ class RunningMonitor:
         self.gate.lose_contact()
         self._events.put(Event.LOST if state == "LOST" else Event.DISCONNECTED)
 
-    def _run(self) -> None:
+    def _wake(self) -> None:
+        if self._stepper is not None:
+            self._stepper.wake()
+
+    def _step(self) -> float | None:
+        """Carry one event out, if there is one. Return the seconds until the next step, or None at the end."""
         try:
-            while True:
-                event = self._next()
-                if event is not None and self._take(event):
-                    return
+            held, self._held = self._held, None
+            event = held or self._next()
+            if event is None:
+                return self._pause()
+            assert self._stepper is not None
+            if held is None and (event is Event.STOP or not _LONG.isdisjoint(step(self._role, event)[1])):
+                self._held, self._stepper.is_long = event, True
+                return 0.0
+            if not self._take(event):
+                return 0.0
+            self._set_role(Role.OFFLINE)
+            return None
         except BaseException as error:
             log.exception("[%s] the monitor of the running node failed", self.destination)
             self._alarms.tell(AlarmKind.STOPPED, f"this process takes no turns any more: {error!r}")
@@ -247,23 +285,19 @@ class RunningMonitor:
                 self._parts.stop_parts()
             with contextlib.suppress(Exception):
                 self.session.close()
-            raise
-        finally:
             self._set_role(Role.OFFLINE)
+            return None
 
     def _next(self) -> Event | None:
-        """The next event; meanwhile the lease is renewed, and a wait may come to its end."""
-        dues = [*self._again.values()] if self.session.is_connected else []
-        if self._due is not None:
-            dues.append(self._due)
-        try:
-            event = self._events.get(timeout=min(self.session.timeout / 6, max(min(dues, default=math.inf) - clock.now(), 0.0)))
-        except queue.Empty:
-            pass
-        else:
+        """Return the next event, or None. If none has come for a while renew the lease, or end a wait."""
+        while (event := self._events.take()) is not None:
             if not isinstance(event, _OfTurn):
                 return event
-            return event.event if event.fence is self._fence else None
+            if event.fence is self._fence:
+                return event.event
+        if self._pause() > 0.0:
+            return None
+        self._tick = clock.now() + self.session.timeout / 6
         if self._due is not None and clock.now() >= self._due:
             self._due = None
             return Event.DUE
@@ -282,6 +316,13 @@ class RunningMonitor:
         elif self._role in (Role.ACTIVE, Role.SUSPENDED) and Action.LOOK not in self._again:
             self._do(Action.LOOK, lambda: self._look(watch=False))
         return None
+
+    def _pause(self) -> float:
+        """Return the seconds until there is something to do though no event comes."""
+        dues = [self._tick, *(self._again.values() if self.session.is_connected else ())]
+        if self._due is not None:
+            dues.append(self._due)
+        return max(float(min(dues)) - clock.now(), 0.0)
 
     def _take(self, event: Event) -> bool:
         """Carry one event out; True when the machine has come to its end."""
@@ -431,7 +472,7 @@ class RunningMonitor:
             )
         else:
             self._troubles.end("running")
-        if value.owner and value.owner == self.session.id:
+        if value.owner and value.owner == self.session.id and address in ("", self.address):
             self._last_owner = self.address
             if not active:
                 return Event.RETIRED
@@ -535,7 +576,8 @@ class RunningMonitor:
         value = self.session.get(self._path("running"))
         if value is None:
             return
-        if value.owner == self.session.id or read_running(value.data)[0] == self.address:
+        address = read_running(value.data)[0]
+        if address == self.address or value.owner == self.session.id and not address:
             with contextlib.suppress(NodeMissing, VersionChanged):
                 self.session.write([Delete(self._path("running"), value.version)])
 

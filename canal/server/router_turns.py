@@ -140,7 +140,7 @@ class RouterTurns:
         session.protect(folder)
         session.make(folder)
         value = session.get(path)
-        if value is not None and value.owner == session.id:
+        if value is not None and value.owner == session.id and read_running(value.data)[0] == self.monitor.address:
             return
         if value is not None and read_router(value.data) != self._destination:
             raise CoordinationError(

@@ -1,93 +1,28 @@
 """ZooKeeper as this library uses it: one session, values with versions, transactions behind a fence.
 
-Never decides who is active; that is canal.ha's business. Everything that kazoo calls or raises stays in this file.
+Never decides who is active; that is canal.ha's business. Everything that kazoo raises stays in this file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import math
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import attrs
 
-from canal._util.option_checks import not_negative, positive
-from canal._util.threads import OwnThread
-from canal.errors import ConfigError, CoordinationError, NotActiveError
+from canal.errors import CoordinationError, NotActiveError
+from canal.zookeeper.config import ROOT, ZooKeeper
+from canal.zookeeper.link import Link, is_alive, join, leave
 
-log = logging.getLogger("canal.ha")
+__all__ = ["ROOT", "ZooKeeper"]
 
-ROOT: Final = "/otter/canal"
-"""canal's own, so that its users move in place."""
 _REMEDY: Final = "Check that a majority of its members runs and can be reached, and the rights of the nodes."
 _SLICE: Final = 0.25  # seconds after which a wait for an answer looks whether it is to end sooner
-_LONGEST: Final = 60.0  # seconds between two attempts to log in again
-
-
-def _is_root(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-    if not value.startswith("/") or value.endswith("/") or "//" in value:
-        raise ConfigError(f"root of ZooKeeper is a path such as {ROOT}, not {value!r}")
-
-
-def _is_hosts(instance: object, attribute: attrs.Attribute[str], value: object) -> None:
-    if not isinstance(value, str):
-        raise ConfigError(f"hosts of ZooKeeper must be a str, not {value!r}", remedy='Write "zk1:2181,zk2:2181,zk3:2181".')
-    if not value.strip():
-        raise ConfigError("hosts of ZooKeeper names none", remedy='Write "zk1:2181,zk2:2181,zk3:2181".')
-
-
-def _is_acl(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-    if value not in ("creator", "open"):
-        raise ConfigError(f'acl of ZooKeeper is "creator" or "open", not {value!r}')
-
-
-def _pairs(value: Iterable[Any]) -> tuple[tuple[str, str], ...]:
-    pairs = tuple(tuple(pair) if isinstance(pair, (tuple, list)) else () for pair in value)
-    if not all(len(pair) == 2 and all(isinstance(part, str) for part in pair) for pair in pairs):
-        raise ConfigError(
-            "auth of ZooKeeper is no list of pairs of texts", remedy='Write (("digest", "user:password"),), with both commas.'
-        )
-    return pairs
-
-
-@attrs.frozen(kw_only=True)
-class ZooKeeper:
-    """How to reach ZooKeeper, and how the processes that embed one destination take turns.
-
-    Args:
-        hosts: ``host:port`` of each member, with commas between them.
-        session_timeout: seconds without contact after which ZooKeeper takes this process for dead; the server has limits
-            of its own (2 to 20 ticks by default, that is 4 to 40 s). Delivery stops by itself a little earlier.
-        takeover_delay: seconds that others wait when the owner is gone, so that a restarted one takes up its work again.
-        root: where the tree begins.
-        auth: (scheme, credential) pairs, such as ``("digest", "user:password")``.
-        acl: who may read and change the nodes: with ``auth`` only who logs in with the same credentials ("creator"), and
-            nodes of the destination that are open to everybody are taken over; "open": everybody. Without ``auth`` everybody.
-        options: further arguments of ``kazoo.client.KazooClient``, such as those for TLS.
-    """
-
-    hosts: str = attrs.field(validator=_is_hosts)
-    session_timeout: float = attrs.field(default=10.0, validator=positive)
-    takeover_delay: float = attrs.field(default=5.0, validator=not_negative)
-    root: str = attrs.field(default=ROOT, validator=_is_root)
-    auth: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs, repr=False)
-    acl: Literal["creator", "open"] = attrs.field(default="creator", validator=_is_acl)
-    options: dict[str, Any] = attrs.field(factory=dict, repr=False)
-
-    def destination_path(self, destination: str, *parts: str) -> str:
-        """The path of a destination's node, or of one below it."""
-        return "/".join((self.root, "destinations", destination, *parts))
-
-    @property
-    def farewell(self) -> float:
-        """Seconds that ZooKeeper has for its last answers when a session is closed."""
-        return min(self.session_timeout / 4, 5.0)
 
 
 @attrs.frozen
@@ -155,27 +90,29 @@ class UnansweredError(CoordinationError):
 
 
 class Session:
-    """A connection to ZooKeeper, made again for as long as it is open; calls come from any thread.
+    """Reads and writes nodes over a connection that is made again for as long as the session is open.
+
+    Calls come from any thread. They raise UnansweredError when ZooKeeper does not answer within the session's time-out, and
+    CoordinationError for whatever else it says, or kazoo raises.
 
     Args:
         config: how to reach it.
         changed: called with "CONNECTED", "SUSPENDED" or "LOST", on a thread of kazoo's that must not be held up.
-
-    Calls raise UnansweredError when ZooKeeper does not answer within the session's time-out, and CoordinationError for
-    whatever else it says, or kazoo raises.
+        claim: share the connection with other sessions of this process, but for one of the same claim, such as the path of a
+            destination: each takes part in an election by a session of its own. "" never conflicts. None: do not share it.
     """
 
-    def __init__(self, config: ZooKeeper, changed: Callable[[str], None] = lambda state: None) -> None:
+    def __init__(
+        self, config: ZooKeeper, changed: Callable[[str], None] = lambda state: None, *, claim: str | None = None
+    ) -> None:
         self.config = config
+        self.claim = claim or ""
+        self.ephemerals: set[str] = set()
+        self._is_shared = claim is not None
         self._changed = changed
-        self._client: Any = None
-        self._negotiated = 0.0
+        self._link: Link | None = None
         self._lock = threading.Lock()
         self._patience = math.inf  # seconds that a call waits at most, where that is less than the session's time-out
-        self._problem = ""  # why there was no contact the last time
-        self._lost_at: float | None = None  # when it was first seen that there is no contact
-        self._logins = 0  # in a row that were in vain
-        self._login_at = 0.0  # not before
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -184,14 +121,24 @@ class Session:
         Raises:
             ConfigError: ZooKeeper cannot be used as configured.
         """
-        self._make()
+        Link(self.config).make()
 
     def open(self) -> None:
         """Begin to connect; does not wait until it is."""
         with self._lock:
-            if self._client is None:
-                self._patience = math.inf
-                self._client = self._launch()
+            if self._link is not None:
+                return
+            self._patience = math.inf
+            link = join(self, self.config, self._is_shared)
+            was_connected = link.is_connected
+            try:
+                link.open()
+            except BaseException:
+                leave(self, link, lambda: 0.0)
+                raise
+            self._link = link
+        if was_connected:
+            self._changed("CONNECTED")
 
     def hurry(self) -> None:
         """The session is to be closed: a call waits for ``farewell`` seconds, and none any more once one has waited in vain."""
@@ -200,76 +147,33 @@ class Session:
     def close(self) -> None:
         """End the session: ephemeral nodes are gone when this returns, where ZooKeeper answers within ``farewell`` seconds."""
         with self._lock:
-            client, self._client = self._client, None
-        if client is None:
-            return
-        client.remove_listener(self._listen)
-        ending = OwnThread(target=_end, name="canal-zookeeper-end", args=(client,))
-        ending.start()
-        ending.join(min(self.config.farewell, self._patience))
-        if ending.is_alive():
-            with contextlib.suppress(Exception):  # it has none any more
-                client._connection._socket.shutdown(socket.SHUT_RDWR)
-            ending.join(_SLICE)  # else it ends when the attempt to connect does
+            link, self._link = self._link, None
+        if link is not None:
+            leave(self, link, lambda: min(self.config.farewell, self._patience))
+            self.ephemerals.clear()
 
     def revive(self) -> None:
-        """Begin anew where kazoo cannot go on: it has ended its work, as it does when credentials are refused, or there was no
-        contact for longer than a session lives. A ZooKeeper that has lost its data refuses all who have seen more of it."""
-        with self._lock:
-            client, now = self._client, time.monotonic()
-            if client is None or client.connected:
-                self._lost_at = None
-                return
-            self._lost_at = self._lost_at or now
-            if now < self._login_at or _is_alive(client) and now < self._lost_at + self.config.session_timeout:
-                return
-            client.remove_listener(self._listen)
-            self._listen("LOST")  # before the new one can connect
-            self._client = self._launch()
-            self._login_at = now + min(2.0**self._logins, _LONGEST)
-            self._logins = min(self._logins + 1, 10)
-        OwnThread(target=_end, name="canal-zookeeper-end", args=(client,)).start()
+        """Begin anew if kazoo cannot go on. See ``Link.revive``."""
+        link = self._link
+        if link is not None:
+            link.revive()
+
+    def heard(self, state: str) -> None:
+        """Take a change of the connection."""
+        if state == "LOST":
+            self.ephemerals.clear()
+        self._changed(state)
+
+    @property
+    def _client(self) -> Any:
+        link = self._link
+        return None if link is None else link.client
 
     @property
     def has_ended(self) -> bool:
         """Whether kazoo connects no more, until ``revive``."""
         client = self._client
-        return client is not None and not _is_alive(client)
-
-    def _launch(self) -> Any:
-        client = self._make()
-        self._time(client._connection)
-        client.add_listener(self._listen)
-        self._lost_at = None
-        client.start_async()
-        return client
-
-    def _make(self) -> Any:
-        from kazoo.client import KazooClient
-        from kazoo.exceptions import KazooException
-        from kazoo.retry import KazooRetry
-        from kazoo.security import CREATOR_ALL_ACL
-
-        config = self.config
-        logger = logging.getLogger("canal.ha.kazoo")
-        logger.addFilter(_without_secrets)
-        logger.addFilter(_is_worth_it)
-        arguments: dict[str, Any] = {
-            "hosts": config.hosts,
-            "timeout": config.session_timeout,
-            "auth_data": list(config.auth) or None,
-            "connection_retry": KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=2.0, ignore_expire=True),
-            "default_acl": CREATOR_ALL_ACL if self._is_creators else None,
-            "logger": logger,
-        }
-        try:
-            return KazooClient(**{**arguments, **config.options})
-        except (TypeError, ValueError, KazooException) as error:
-            raise ConfigError(f"ZooKeeper cannot be used as configured: {error}") from error
-
-    @property
-    def _is_creators(self) -> bool:
-        return bool(self.config.auth) and self.config.acl == "creator"
+        return client is not None and not is_alive(client)
 
     def wait_connected(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -287,7 +191,8 @@ class Session:
     @property
     def problem(self) -> str:
         """Why there was no contact the last time."""
-        return self._problem or "no answer"
+        link = self._link
+        return link is not None and link.problem or "no answer"
 
     @property
     def id(self) -> int:
@@ -299,33 +204,8 @@ class Session:
     @property
     def timeout(self) -> float:
         """Seconds after which ZooKeeper gives the session up: what was asked for, or less where the server says so."""
-        wanted = self.config.session_timeout
-        return min(wanted, self._negotiated) if self._negotiated else wanted
-
-    def _time(self, connection: Any) -> None:
-        """Note the time-out that the server grants, which kazoo gives to nobody (two thirds of it are how long it waits for
-        an answer), and wait a third of the session, or a second, for one that has accepted a connection: kazoo waits all of it
-        where there is one address, and a server that starts never answers some."""
-        connect, invoke = connection._connect, connection._invoke
-
-        def noting(*arguments: Any) -> Any:
-            try:
-                milliseconds, rest = connect(*arguments)
-            except Exception as error:
-                self._problem = f"{type(error).__name__} {error}".rstrip()
-                raise
-            self._negotiated = milliseconds * 1.5 / 1000
-            return milliseconds, rest
-
-        def hurrying(timeout: float, *arguments: Any, **options: Any) -> Any:
-            return invoke(min(timeout, max(self.config.session_timeout / 3, 1.0)), *arguments, **options)
-
-        connection._connect, connection._invoke = noting, hurrying
-
-    def _listen(self, state: str) -> None:
-        if state == "CONNECTED":
-            self._lost_at = None
-        self._changed(str(state))
+        wanted, link = self.config.session_timeout, self._link
+        return min(wanted, link.negotiated) if link is not None and link.negotiated else wanted
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -405,7 +285,7 @@ class Session:
         """With ``acl="creator"``: make the node, and what is below it, the creator's where it is open to everybody."""
         from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-        if not self._is_creators:
+        if not self.config.is_creators:
             return
         with contextlib.suppress(NodeMissing):
             if self._call("get_acls", path)[0] == OPEN_ACL_UNSAFE:
@@ -439,7 +319,13 @@ class Session:
                     transaction.delete(one.path, one.version)
             return transaction.commit_async()
 
+        made = {one.path for one in writes if isinstance(one, Create) and one.ephemeral}
+        made -= self.ephemerals
+        self.ephemerals |= made
         results = self._wait(self._begin(fill, "write", paths[0]), "write", paths[0])
+        if any(isinstance(result, Exception) for result in results):
+            self.ephemerals -= made
+        self.ephemerals -= {one.path for one in writes if isinstance(one, Delete)}
         moved = (exceptions.BadVersionError, exceptions.NoNodeError)
         untouched = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)  # because of another write
         for number, (path, result) in enumerate(zip(paths, results)):
@@ -490,7 +376,8 @@ class Session:
                 raise self._error(error, doing, path) from error
             except Exception as error:
                 raise self._error(error, doing, path) from error
-            self._logins = 0
+            if (link := self._link) is not None:
+                link.logins = 0
             return found
 
     def _error(self, error: Exception, doing: str, path: str) -> Exception:
@@ -528,42 +415,13 @@ class Session:
         )
 
 
-def _is_alive(client: Any) -> bool:
-    """Whether kazoo's thread, which connects again and again, has not ended."""
-    routine = client._connection._connection_routine
-    return routine is not None and bool(routine.is_alive())
-
-
-def _end(client: Any) -> None:
-    try:
-        client.stop()
-        client.close()
-    except Exception as error:  # it has not ended in time, say: it is used no more
-        log.debug("the connection to ZooKeeper did not end in order: %r", error)
-
-
-def _is_worth_it(record: logging.LogRecord) -> bool:
-    """Errors only, unless somebody has set the level of that logger: each attempt, request and answer is a line otherwise."""
-    return record.levelno >= logging.ERROR or logging.getLogger(record.name).level != logging.NOTSET
-
-
-def _without_secrets(record: logging.LogRecord) -> bool:
-    """What kazoo logs of what it sends has credentials in it: of such a message the name is enough."""
-    if isinstance(record.args, tuple):
-        record.args = tuple(
-            type(one).__name__ if type(one).__name__ in ("Auth", "Connect", "SASL") or isinstance(one, bytes) else one
-            for one in record.args
-        )
-    return True
-
-
 def connected(config: ZooKeeper, destination: str) -> Session:
     """A session that has contact.
 
     Raises:
         CoordinationError: there is none within the session's time-out.
     """
-    session = Session(config)
+    session = Session(config, claim="")
     try:
         session.open()
         if not session.wait_connected(config.session_timeout):

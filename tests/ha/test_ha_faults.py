@@ -23,6 +23,7 @@ import canal
 from canal.ha import Role, nodes, running, troubles
 from canal.meta import ZooKeeperMeta
 from canal.testing import FakeBinlog, ZooKeeperServer
+from canal.zookeeper.link import Link
 from canal.zookeeper.session import Create, Delete, Session, Set
 from tests.support.ha_group import PATIENT, Group, close_session, data_of, ids_of, read
 from tests.support.waiting import until
@@ -119,13 +120,13 @@ class Wrapped:
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
-    faults, make = Faults(), Session._make
+    faults, make = Faults(), Link.make
 
-    def wrapped(session: Session) -> Any:
-        client = make(session)
+    def wrapped(link: Link) -> Any:
+        client = make(link)
         return Wrapped(client, client.handler, faults)
 
-    monkeypatch.setattr(Session, "_make", wrapped)
+    monkeypatch.setattr(Link, "make", wrapped)
     return faults
 
 
@@ -340,7 +341,7 @@ def test_credentials_that_are_refused(group: Group, monkeypatch: pytest.MonkeyPa
     assert "password" not in "".join(group.alarms)
     ha = instance._ha
     assert ha is not None
-    ha.session.config = good  # as if ZooKeeper had learned the scheme
+    ha.session._link.config = good  # type: ignore[union-attr]  # as if ZooKeeper had learned the scheme
     until(lambda: ha.session.is_connected)
     recovers(group, instance)
 
@@ -455,8 +456,8 @@ def test_a_session_that_is_begun_anew_is_lost_before_it_can_connect(group: Group
     """Told the other way round, it would be taken for lost for ever."""
     states: list[str] = []
     session = Session(attrs.evolve(group.config, hosts="127.0.0.1:1", session_timeout=0.01), states.append)
-    launch = session._launch
-    monkeypatch.setattr(session, "_launch", lambda: (session._listen("CONNECTED"), launch())[1])
+    launch = Link._launch
+    monkeypatch.setattr(Link, "_launch", lambda link: (link._listen("CONNECTED"), launch(link))[1])
     session.open()
     until(lambda: session.revive() or len(states) >= 3)
     session.close()

@@ -22,7 +22,7 @@ from tests.programs.ha_child import log_position
 from tests.support.ha_group import Group, end_session, end_wait
 from tests.support.ha_journal import Record, judge
 from tests.support.journal import changes_of
-from tests.support.steps import Steps, is_monitor
+from tests.support.steps import Steps, ThreadStepper, is_monitor
 from tests.support.waiting import until
 
 
@@ -208,6 +208,7 @@ class Stage:
 def stage(zookeeper_server: ZooKeeperServer, zookeeper_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     with ExitStack() as stack:
         stack.callback(threading.settrace, None)  # type: ignore[arg-type]
+        monkeypatch.setattr("canal.ha.running.Stepper", ThreadStepper)
         stage = Stage(Group(zookeeper_server, zookeeper_root, stack))
         monkeypatch.setattr("canal.ha.clock.now", stage.now)
         stack.callback(stage.go.set)

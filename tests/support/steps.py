@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Final
 
 import canal
+from canal._util.workers import Stepper
 
 _ROOT: Final = Path(canal.__file__).parent
 _FILES: Final = {
@@ -82,3 +83,25 @@ class Steps:
 def is_monitor(thread: threading.Thread) -> bool:
     """Whether it takes part in an election."""
     return thread.name.endswith("-ha")
+
+
+class ThreadStepper(Stepper):
+    """A monitor with a thread of its own, by which a test knows what it is about to do."""
+
+    def __init__(self, step: Callable[[], float | None], name: str) -> None:
+        super().__init__(step, name)
+        self._awake = threading.Event()
+        threading.Thread(target=self._steps, name=name, daemon=True).start()
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    def _steps(self) -> None:
+        self._awake.wait()
+        self.thread, pause = threading.current_thread(), self._step()
+        while pause is not None:
+            if self._awake.wait(pause):
+                self._awake.clear()
+            pause = self._step()
+        self._is_over = True
+        self._ended.set()

@@ -352,3 +352,46 @@ def test_credentials_are_in_no_log_and_no_error(
 def test_options_that_cannot_be_are_refused_before_anything_starts(options: dict[str, object], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         Session(ZooKeeper(**{"hosts": "h", **options})).check()  # type: ignore[arg-type]
+
+
+# -- sessions that share a connection ----------------------------------------------------------------------------------
+
+
+def shared(server: ZooKeeperServer, claim: str, changed: Callable[[str], None] = lambda state: None) -> Session:
+    session = Session(ZooKeeper(hosts=server.hosts, session_timeout=30.0), changed, claim=claim)
+    session.open()
+    assert session.wait_connected(60)
+    return session
+
+
+def test_sessions_share_a_connection_but_for_those_of_one_claim(zookeeper_server: ZooKeeperServer) -> None:
+    told: list[str] = []
+    sessions = [shared(zookeeper_server, claim, told.append) for claim in ("/one", "/two", "", "", "/one")]
+    ids = [session.id for session in sessions]
+    assert len(set(ids[:4])) == 1
+    assert ids[4] != ids[0]
+    assert told == ["CONNECTED"] * 5
+    for session in sessions:
+        session.close()
+
+
+def test_nodes_of_a_session_go_when_it_is_closed_though_its_connection_stays(
+    opened: Open, own_zookeeper: ZooKeeperServer
+) -> None:
+    observer = opened(own_zookeeper.hosts)
+    first, second = shared(own_zookeeper, "/one"), shared(own_zookeeper, "/two")
+    first.write([Create("/first", ephemeral=True)])
+    second.write([Create("/second", ephemeral=True), Create("/late", ephemeral=True)])
+    first.close()
+    assert observer.get("/first") is None
+    assert observer.get("/second") is not None
+    second_link = second._link
+    third = shared(own_zookeeper, "/three")
+    assert third._link is second_link
+    own_zookeeper.kill()
+    wait_until(lambda: not second.is_connected)
+    second.close()
+    own_zookeeper.start()
+    assert third.wait_connected(60)
+    wait_until(lambda: answered(lambda: observer.get("/late")) is None)
+    third.close()

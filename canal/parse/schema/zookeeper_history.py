@@ -81,7 +81,7 @@ class ZooKeeperHistory:
         self._path = self._config.destination_path(destination, "schema")
         self._version = None
         if self._session is None:
-            self._session = self._own = Session(self._config)
+            self._session = self._own = Session(self._config, claim="")
             self._own.open()
 
     def close(self) -> None:

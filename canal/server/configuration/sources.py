@@ -152,7 +152,7 @@ class ZooKeeperSource:
 
     def _text(self) -> str:
         if self._session is None:
-            session = Session(self._zookeeper)
+            session = Session(self._zookeeper, claim="")
             session.open()
             self._session = session
         if not self._session.wait_connected(self._zookeeper.session_timeout):
