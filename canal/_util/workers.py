@@ -25,30 +25,44 @@ class Workers:
         self._changed = threading.Condition()
         self._jobs: deque[Callable[[], None]] = deque()
         self._numbers = itertools.count(1)
-        self._threads = self._idle = 0
+        self._threads: set[OwnThread] = set()
+        self._idle = 0
+        self._rests = False
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run the job soon. It handles its own exceptions."""
         with self._changed:
             self._jobs.append(job)
-            if self._idle >= len(self._jobs) or self._threads >= self._most:
+            self._rests = False
+            if self._idle >= len(self._jobs) or len(self._threads) >= self._most:
                 self._changed.notify()
                 return
-            self._threads += 1
-            number = next(self._numbers)
-        OwnThread(target=self._work, name=f"{self._name}-{number}").start()
+            thread = OwnThread(target=self._work, name=f"{self._name}-{next(self._numbers)}")
+            self._threads.add(thread)
+        thread.start()
+
+    def rest(self) -> list[OwnThread]:
+        """Let the threads end that have no job. Return all threads."""
+        with self._changed:
+            self._rests = True
+            self._changed.notify_all()
+            return list(self._threads)
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
-            job()
+        thread = threading.current_thread()
+        try:
+            while (job := self._next()) is not None:
+                job()
+        finally:
+            with self._changed:
+                self._threads.discard(thread)
 
     def _next(self) -> Callable[[], None] | None:
         deadline = time.monotonic() + _IDLE
         with self._changed:
             while not self._jobs:
                 left = deadline - time.monotonic()
-                if left <= 0:
-                    self._threads -= 1
+                if left <= 0 or self._rests:
                     return None
                 self._idle += 1
                 try:
@@ -65,7 +79,7 @@ class _Timer:
         self._changed = threading.Condition()
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._runs = False
+        self._thread: OwnThread | None = None
 
     def call(self, seconds: float, what: Callable[[], None]) -> None:
         """Call a function that returns at once, after so many seconds."""
@@ -73,12 +87,19 @@ class _Timer:
             due = time.monotonic() + seconds
             is_first = not self._calls or due < self._calls[0][0]
             heapq.heappush(self._calls, (due, next(self._numbers), what))
-            if self._runs:
+            if self._thread is not None:
                 if is_first:
                     self._changed.notify()
                 return
-            self._runs = True
-        OwnThread(target=self._work, name="canal-ha-timer").start()
+            thread = self._thread = OwnThread(target=self._work, name="canal-ha-timer")
+        thread.start()
+
+    def rest(self) -> list[OwnThread]:
+        """Forget all calls. Return the thread."""
+        with self._changed:
+            self._calls.clear()
+            self._changed.notify()
+            return [] if self._thread is None else [self._thread]
 
     def _work(self) -> None:
         while True:
@@ -86,7 +107,7 @@ class _Timer:
                 while self._calls and (left := self._calls[0][0] - time.monotonic()) > 0:
                     self._changed.wait(left)
                 if not self._calls:
-                    self._runs = False
+                    self._thread = None
                     return
                 what = heapq.heappop(self._calls)[2]
             what()
@@ -96,12 +117,32 @@ class _Timer:
 _short = Workers("canal-ha", 8)
 _long = Workers("canal-turns", 200)
 _timer = _Timer()
+_count = 0  # of the steppers that are alive
+_counting = threading.Lock()
 
 
 def _renew() -> None:
     """In a fork none of the threads runs, and a lock may be held for ever."""
-    global _short, _long, _timer
+    global _short, _long, _timer, _count, _counting
     _short, _long, _timer = Workers("canal-ha", 8), Workers("canal-turns", 200), _Timer()
+    _count, _counting = 0, threading.Lock()
+
+
+def _count_by(change: int) -> None:
+    global _count
+    with _counting:
+        _count += change
+
+
+def _rest() -> None:
+    """End all threads if no stepper is alive, and wait for that."""
+    with _counting:
+        if _count:
+            return
+        threads = [*_short.rest(), *_long.rest(), *_timer.rest()]
+    for thread in threads:
+        while thread is not threading.current_thread() and thread.is_alive() and not _count:
+            thread.join(0.05)
 
 
 os.register_at_fork(after_in_child=_renew)
@@ -126,10 +167,7 @@ class Stepper:
         self._is_queued = self._is_running = self._is_awake = self._is_over = False
         self._sleeps = 0
         self._ended = threading.Event()
-
-    def start(self) -> None:
-        """Run the first step soon."""
-        self.wake()
+        _count_by(1)
 
     @property
     def is_alive(self) -> bool:
@@ -137,8 +175,9 @@ class Stepper:
         return not self._is_over
 
     def join(self, timeout: float) -> None:
-        """Wait for the end of the last step."""
-        self._ended.wait(timeout)
+        """Wait for the end of the last step. The last stepper of all ends the threads too."""
+        if self._ended.wait(timeout):
+            _rest()
 
     def wake(self) -> None:
         """Run the next step now, or after the present one."""
@@ -166,6 +205,7 @@ class Stepper:
                 self._sleeps += 1
                 sleep, again = self._sleeps, self._is_awake or pause == 0.0
             if pause is None:
+                _count_by(-1)
                 self._ended.set()
             elif again:
                 self.wake()

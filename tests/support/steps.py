@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, Final
 
 import canal
-from canal._util.workers import Stepper
+from canal._util.workers import Stepper, _count_by
 
 _ROOT: Final = Path(canal.__file__).parent
 _FILES: Final = {
@@ -104,4 +104,5 @@ class ThreadStepper(Stepper):
                 self._awake.clear()
             pause = self._step()
         self._is_over = True
+        _count_by(-1)
         self._ended.set()
