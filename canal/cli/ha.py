@@ -23,19 +23,22 @@ def options(commands: Any) -> None:
     actions = ha.add_subparsers(dest="action", required=True)
     status = actions.add_parser("status", help="show owners, standbys and clients")
     release = actions.add_parser("release", help="hand a destination over to another process")
-    for command in (status, release):
+    adopt = actions.add_parser("adopt", help="count turns on from those of another ZooKeeper, root or destination")
+    adopt.add_argument("--epoch", type=int, required=True, help="number of the last turn there, from the error of a pipe")
+    for command in (status, release, adopt):
         command.add_argument("hosts", metavar="ZK_HOSTS", help="ZooKeeper's members, such as zk1:2181,zk2:2181,zk3:2181")
         command.add_argument(
             "destination", metavar="DESTINATION", nargs="?" if command is status else None, help="name of the destination"
         )
         command.add_argument("--root", default=ROOT, help=f"root of the tree (default: {ROOT})")
-        seconds = 10.0 if command is status else 60.0
+        seconds = 60.0 if command is release else 10.0
         command.add_argument("--timeout", type=float, default=seconds, metavar="SECONDS", help="seconds to wait")
         command.add_argument("--verbose", action="store_true", help="log what the library does")
         command.epilog = "CANAL_ZOOKEEPER_AUTH has the credentials, such as digest:user:password."
     status.add_argument("--json", action="store_true", help="print a JSON array of destinations")
     status.set_defaults(run=_status)
     release.set_defaults(run=_release)
+    adopt.set_defaults(run=_adopt)
 
 
 @contextmanager
@@ -76,6 +79,13 @@ def _release(options: argparse.Namespace) -> int:
     with zookeeper(options) as session:
         old, new = overview.release(session, options.destination, options.timeout)
     print(visible(f"{options.destination}: {old} has let go, {new.owner} runs it (epoch {new.epoch})"))
+    return 0
+
+
+def _adopt(options: argparse.Namespace) -> int:
+    with zookeeper(options) as session:
+        last = overview.adopt(session, options.destination, options.epoch)
+    print(visible(f"{options.destination}: the next turn is {last + 1}"))
     return 0
 
 

@@ -14,7 +14,7 @@ from canal.errors import CoordinationError, CursorError, UnknownDestinationError
 from canal.ha.nodes import read_epoch, read_router, read_running, running_document
 from canal.meta.zookeeper import client_node, client_of, read_cursor
 from canal.position import Position
-from canal.zookeeper.session import NodeMissing, Session, Set, VersionChanged
+from canal.zookeeper.session import Delete, NodeMissing, Session, Set, VersionChanged, Write
 
 #: Times that a cursor is read while its owner moves it.
 _LOOKS = 5
@@ -118,6 +118,38 @@ def _client(session: Session, path: str, number: int) -> ClientOverview:
         except CursorError as error:
             problem = error.message
     return ClientOverview(number, text, position, cursor.changed if cursor is not None else 0.0, problem)
+
+
+def adopt(session: Session, name: str, epoch: int) -> int:
+    """Let the turns of a destination be counted on from ``epoch`` if they are behind it. Return the last number then.
+
+    The owner, if there is one, takes its turn anew.
+
+    Raises:
+        UnknownDestinationError: no process has ever run a destination of that name under the root.
+    """
+    look_at(session, name)
+    running = session.config.destination_path(name, "running")
+    paths = (session.config.destination_path(name, "epoch"), f"{session.config.root}/epochs/{name}")
+    while True:
+        owned = session.get(running)
+        writes: list[Write] = [Delete(running, owned.version)] if owned is not None else []  # its owner writes it again
+        for path in paths:
+            session.make(path)
+        values = [session.get(path) for path in paths]
+        if None in values:  # deleted just now
+            continue
+        last = max(epoch, *(read_epoch(path, value.data) for path, value in zip(paths, values) if value is not None))
+        if last > epoch:
+            return last
+        for path, value in zip(paths, values):
+            assert value is not None
+            writes.append(Set(path, str(last).encode(), value.version))
+        try:
+            session.write(writes)
+        except (NodeMissing, VersionChanged):
+            continue  # a take-over
+        return last
 
 
 def release(

@@ -510,7 +510,7 @@ class RunningMonitor:
         look = self.gate.look()
         running, epoch = self._path("running"), self._path("epoch")
         copy = f"{self.config.root}/epochs/{self.destination}"
-        numbers, versions = [], []
+        numbers, versions, series = [], [], ""
         for path in (epoch, copy):
             self.session.make(path)
             value = self.session.get(path)
@@ -518,6 +518,7 @@ class RunningMonitor:
                 return self._overtaken(f"{path} was deleted at the same time")
             numbers.append(read_epoch(path, value.data))
             versions.append(value.version)
+            series = f"{self.destination}@{value.created:.3f}"  # of the copy, which stays when the destination is deleted
         last = max(*numbers, self._epoch)
         number, turn = last + 1, f"{epoch}/{uuid.uuid4().hex}"
         text = str(number).encode()
@@ -541,7 +542,7 @@ class RunningMonitor:
                 "served in its last turn, begins anew where the config says: look whether it lacks anything",
             )
         self._epoch, self._refused = number, 0
-        self._fence = Fence(epoch, versions[0], number, turn)
+        self._fence = Fence(epoch, versions[0], number, turn, series)
         self._last_owner = self.address
         self.gate.renew(look, self.session.timeout)
         return Event.CLAIMED

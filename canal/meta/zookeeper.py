@@ -183,6 +183,7 @@ class ZooKeeperNodes:
         for _ in range(_RETRIES):
             stored = self.stored
             if stored is None:
+                self.connected().make(self._base)  # a ZooKeeper may come back without its data
                 stored = self._load()
             writes = list(self._writes(stored, clients))
             if not writes:

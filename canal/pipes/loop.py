@@ -47,7 +47,7 @@ from canal.pipes.units import POLL, POLL_LOADING, Unit, Units
 from canal.position import Position
 from canal.targets.protocol import ArrowWork, Load, Progress, StoppableWork, Target, Work
 from canal.targets.work import StateWork
-from canal.zookeeper.session import Fence
+from canal.zookeeper.session import ROOT, Fence
 
 log = logging.getLogger("canal.pipe")
 
@@ -622,8 +622,8 @@ class _Writer:
         known = self._known[table]
         epoch = 0 if known is None else known.epoch
         if unit.epoch and unit.epoch < epoch:
-            raise TargetConflictError(f"turn {epoch} has written to the target, and this one is {unit.epoch}")
-        progress = Progress(unit.end, max(epoch, unit.epoch), source, load)
+            raise self._overtaken(known, unit.epoch)
+        progress = Progress(unit.end, max(epoch, unit.epoch), source, load, turns=self._series(known, unit.epoch))
         self._park(unit, unit.parked)
         unit.parked = []
         while True:
@@ -646,6 +646,25 @@ class _Writer:
             committed_at=time.time(),
             error=None,
         )
+
+    def _series(self, known: Progress | None, epoch: int) -> str:
+        """Return the count of turns to store: that of the higher epoch."""
+        if self.turn is not None and (known is None or epoch >= known.epoch):
+            return self.turn.series
+        return "" if known is None else known.turns
+
+    def _overtaken(self, known: Progress | None, epoch: int) -> TargetConflictError:
+        ha, turn = self.pipe.instance._ha, self.turn
+        last, series = (0, "") if known is None else (known.epoch, known.turns)
+        remedy = "Another process has the turn: this one stands by."
+        text = f"turn {last} has written to the target, and this one is {epoch}"
+        if ha is not None and turn is not None and series != turn.series:
+            text += ": another ZooKeeper, root or destination has counted it"
+            remedy = (
+                f"Stop all processes that use the other one. Then let turns go on behind it: canal ha adopt {ha.config.hosts} "
+                f"{ha.destination} --epoch {last}" + (f" --root {ha.config.root}" if ha.config.root != ROOT else "")
+            )
+        return TargetConflictError(text, destination=self.pipe.instance.destination, remedy=remedy)
 
     def _park(self, unit: Unit | _Place, changes: list[Change]) -> None:
         pipe = self.pipe

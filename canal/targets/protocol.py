@@ -155,6 +155,9 @@ class Progress:
     table: TableProgress | None = None
     """More about a table that has a commit of its own; None with the scope "all"."""
 
+    turns: str = ""
+    """With ``ha``: the count that ``epoch`` belongs to. A rebuilt ZooKeeper and another destination have another one."""
+
     def to_text(self) -> str:
         """Return one line, which ``from_text`` reads."""
         fields: dict[str, Any] = {"v": _FORMAT, "epoch": self.epoch, "position": self.position.to_text()}
@@ -164,6 +167,8 @@ class Progress:
             fields["load"] = self.load.to_document()
         if self.table is not None:
             fields["table"] = attrs.asdict(self.table)
+        if self.turns:
+            fields["turns"] = self.turns
         return json.dumps(fields)
 
     @classmethod
@@ -179,7 +184,9 @@ class Progress:
                 load = Load.from_document(fields["load"]) if "load" in fields else None
                 table = TableProgress(**fields["table"]) if "table" in fields else None
                 position = Position.from_text(fields["position"])
-                return cls(position, int(fields["epoch"]), str(fields.get("source", "")), load, table)
+                return cls(
+                    position, int(fields["epoch"]), str(fields.get("source", "")), load, table, str(fields.get("turns", ""))
+                )
         except (ValueError, TypeError, KeyError, CanalError):
             pass
         raise TargetError(

@@ -41,13 +41,15 @@ class Fence:
     """A node that every take-over changes: what is written behind it is refused once another process has taken over.
 
     ``turn`` is a node of a name that no other turn ever has: a ``path`` that was deleted and made anew may come to the same
-    version again.
+    version again. ``series`` names the count of turns that ``epoch`` belongs to. Another ZooKeeper, root or destination has
+    another one.
     """
 
     path: str
     version: int
     epoch: int
     turn: str = ""
+    series: str = ""
 
 
 @attrs.frozen
@@ -178,6 +180,7 @@ class Session:
     def wait_connected(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         while not self.is_connected:
+            self.revive()
             if time.monotonic() >= deadline or self._client is None:
                 return False
             time.sleep(0.01)

@@ -175,7 +175,7 @@ class Cycle:
                 until(lambda: one._ha.error is None)  # type: ignore[union-attr]  # noqa: B023
 
     def get(self, instance: canal.Instance) -> None:
-        assert "canal-d-ha" in [thread.name for thread in threading.enumerate()]
+        assert instance._ha._stepper.is_alive  # type: ignore[union-attr]
         try:
             message = instance.get_without_ack(100, timeout=0.02)
             if message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import canal
-from canal.ha import Role
+from canal.cli.main import main
+from canal.ha import Role, overview
 from canal.targets import HTTPTarget, JSONLinesTarget, SQLiteTarget
 from canal.targets.protocol import Target, Work
 from canal.testing.zookeeper import ZooKeeperServer
@@ -121,3 +124,32 @@ def test_a_standby_opens_no_target(group: Group, tmp_path: Path) -> None:
         pipe.stop()
     assert _Counting.opened == 0
     assert [pipe.status().failures for pipe in running] == [0, 0]
+
+
+def test_a_count_of_turns_of_another_zookeeper_is_named_and_adopted(group: Group, tmp_path: Path) -> None:
+    path = tmp_path / "copy.db"
+
+    def count() -> int:
+        with closing(sqlite3.connect(path)) as connection:
+            return int(connection.execute("SELECT count(*) FROM orders").fetchone()[0])
+
+    first = group.instance(start="earliest")
+    overview.adopt(group.session(), "d", 5)
+    until(lambda: first._ha.fence is not None and first._ha.fence.epoch == 6)  # type: ignore[union-attr]
+    with canal.pipe(first, SQLiteTarget(path), on_error=QUICK) as pipe:
+        group.write(2)
+        until(lambda: pipe.status().changes == 2)
+    first.stop()
+    group.config = attrs.evolve(group.config, root=f"{group.config.root}/rebuilt")
+    second = group.instance(start="earliest")
+    group.write(1)
+    lasting = canal.Retry(times=None, first=0.01, longest=0.1)
+    with canal.pipe(second, SQLiteTarget(path), on_error=lasting) as pipe:
+        error = until(lambda: pipe.status().error)
+        assert "another ZooKeeper, root or destination has counted it" in error.message
+        assert count() == 2
+        command = shlex.split(error.remedy.partition(": canal ")[2])
+        assert command[-4:-2] == ["--epoch", "6"]
+        assert main(command) == 0
+        until(lambda: count() == 3)
+    assert second._ha.fence.epoch == 7  # type: ignore[union-attr]

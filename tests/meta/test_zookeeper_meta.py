@@ -20,6 +20,7 @@ from canal.meta import MixedMeta, PeriodMixedMeta, ZooKeeperMeta
 from canal.position import Position
 from canal.testing import ZooKeeperServer
 from canal.zookeeper.session import Create, Fence, Session, Set, VersionChanged, ZooKeeper
+from tests.support.waiting import until
 
 #: What canal writes, from its documentation of the nodes.
 CANALS = (
@@ -233,6 +234,33 @@ def test_a_write_of_unknown_outcome_can_be_repeated(own_zookeeper: ZooKeeperServ
     other.start("example")
     assert other.cursor(1) == THERE
     other.stop()
+
+
+@pytest.mark.parametrize("kind", [ZooKeeperMeta, PeriodMixedMeta])
+def test_a_zookeeper_that_comes_back_without_its_data_gets_it_again(
+    own_zookeeper: ZooKeeperServer, kind: type[ZooKeeperMeta | PeriodMixedMeta]
+) -> None:
+    meta = kind(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=4.0))
+    meta.start("example")
+    meta.subscribe(1, "a")
+    meta.update_cursor(1, HERE)
+    own_zookeeper.stop()
+    own_zookeeper.start()
+
+    def write() -> bool:
+        try:
+            meta.update_cursor(1, THERE)
+            meta.flush()
+        except CoordinationError:
+            return False
+        return True
+
+    until(write)
+    meta.stop()
+    again = ZooKeeperMeta(ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=30.0))
+    again.start("example")
+    assert (again.subscriptions(), again.cursor(1)) == ({1: "a"}, THERE)
+    again.stop()
 
 
 def test_a_write_that_was_not_answered_and_is_carried_out_late_does_not_undo_later_ones(

@@ -17,7 +17,7 @@ import pytest
 import canal
 from canal.server.configuration.toml_files import TomlFiles
 from canal.testing import FakeBinlog, ZooKeeperServer
-from canal.zookeeper.session import Create, Session, Set
+from canal.zookeeper.session import Create, Delete, Session, Set
 
 INTERVAL = 0.05
 
@@ -307,6 +307,39 @@ def test_a_node_of_zookeeper(zookeeper_server: ZooKeeperServer, zookeeper_root: 
     assert source.load("a").source.address == "db1:3306"  # type: ignore[attr-defined]
     session.write([Set(path, (text + "filter = 'x'\n").encode())])
     assert source.names() != before
+    source.close()
+    session.close()
+
+
+@pytest.mark.zookeeper
+def test_a_zookeeper_that_comes_back_without_its_data_is_read_again(own_zookeeper: ZooKeeperServer) -> None:
+    config = canal.ZooKeeper(hosts=own_zookeeper.hosts, session_timeout=4.0)
+    source = canal.server.ZooKeeperSource(config, "/config")
+
+    def write(text: str) -> None:
+        session = Session(config)
+        session.open()
+        assert session.wait_connected(60)
+        for _ in range(5):  # more transactions than the other has
+            session.write([Create("/config", text.encode()), Delete("/config")])
+        session.write([Create("/config", text.encode())])
+        session.close()
+
+    def names() -> list[str]:
+        try:
+            return list(source.names())
+        except canal.CoordinationError:
+            return []
+
+    write("[destinations.a]\nsource = 'mysql://canal@db1/'\n")
+    assert names() == ["a"]
+    own_zookeeper.stop()
+    own_zookeeper.start()
+    session = Session(config)
+    session.open()
+    assert session.wait_connected(60)
+    session.write([Create("/config", b"[destinations.b]\nsource = 'mysql://canal@db1/'\n")])
+    until(lambda: names() == ["b"])
     source.close()
     session.close()
 
