@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from canal.errors import CoordinationError
 from canal.meta.zookeeper import client_node
-from canal.zookeeper.session import Create, Delete, Fence, NodeExists, NodeMissing, Session, VersionChanged, ZooKeeper
+from canal.zookeeper.session import Create, Delete, Fence, NodeExists, NodeMissing, Session, Value, VersionChanged, ZooKeeper
 
 log = logging.getLogger("canal.ha")
 
@@ -55,6 +55,30 @@ def read_epoch(path: str, data: bytes) -> int:
             remedy="Write the number of the last turn there, or delete the node and those below it.",
         )
     return int(data)
+
+
+def made(session: Session, path: str) -> Value:
+    """Make a node if it is not there, and return its value.
+
+    Raises:
+        NodeMissing: it was deleted at the same time.
+    """
+    session.make(path)
+    value = session.get(path)
+    if value is None:
+        raise NodeMissing(f"{path} was deleted at the same time")
+    return value
+
+
+def remove_own(session: Session, path: str, address: str) -> None:
+    """Delete a running node if it is that of a process."""
+    value = session.get(path)
+    if value is None:
+        return
+    owner = read_running(value.data)[0]
+    if owner == address or value.owner == session.id and not owner:
+        with contextlib.suppress(NodeMissing, VersionChanged):
+            session.write([Delete(path, value.version)])
 
 
 class Presence:

@@ -26,7 +26,7 @@ from canal.errors import CanalError, CoordinationError, NotActiveError, StateErr
 from canal.ha import clock
 from canal.ha.gate import Gate
 from canal.ha.machine import OWNING, Action, Event, Role, step
-from canal.ha.nodes import Presence, read_epoch, read_running, running_document
+from canal.ha.nodes import Presence, made, read_epoch, read_running, remove_own, running_document
 from canal.ha.troubles import LONGEST_WAIT, Troubles
 from canal.zookeeper.session import (
     Create,
@@ -510,21 +510,17 @@ class RunningMonitor:
         look = self.gate.look()
         running, epoch = self._path("running"), self._path("epoch")
         copy = f"{self.config.root}/epochs/{self.destination}"
-        numbers, versions, series = [], [], ""
-        for path in (epoch, copy):
-            self.session.make(path)
-            value = self.session.get(path)
-            if value is None:
-                return self._overtaken(f"{path} was deleted at the same time")
-            numbers.append(read_epoch(path, value.data))
-            versions.append(value.version)
-            series = f"{self.destination}@{value.created:.3f}"  # of the copy, which stays when the destination is deleted
-        last = max(*numbers, self._epoch)
+        try:
+            first, second = made(self.session, epoch), made(self.session, copy)
+        except NodeMissing as error:
+            return self._overtaken(error)
+        number_there = read_epoch(epoch, first.data)
+        last = max(number_there, read_epoch(copy, second.data), self._epoch)
         number, turn = last + 1, f"{epoch}/{uuid.uuid4().hex}"
         text = str(number).encode()
         writes: list[Write] = [
-            Set(epoch, text, versions[0]),
-            Set(copy, text, versions[1]),
+            Set(epoch, text, first.version),
+            Set(copy, text, second.version),
             Create(turn, b"", True),
             Create(running, running_document(self.address), True),
         ]
@@ -533,16 +529,16 @@ class RunningMonitor:
             versions = self.session.write(writes)
         except (NodeExists, NodeMissing, VersionChanged) as error:
             return self._overtaken(error)
-        self.was_deleted = numbers[0] < last
+        self.was_deleted = number_there < last
         if self.was_deleted:
             self._alarms.announce(
                 AlarmKind.COORDINATION,
-                f"{epoch} held {numbers[0]} behind take-over {last}: somebody has deleted nodes of the destination, or set them "
+                f"{epoch} held {number_there} behind take-over {last}: somebody has deleted nodes of the destination, or set them "
                 f"back. This is take-over {number}. A client whose cursor was deleted too, and which this process has not "
                 "served in its last turn, begins anew where the config says: look whether it lacks anything",
             )
         self._epoch, self._refused = number, 0
-        self._fence = Fence(epoch, versions[0], number, turn, series)
+        self._fence = Fence(epoch, versions[0], number, turn, f"{self.destination}@{second.created:.3f}")
         self._last_owner = self.address
         self.gate.renew(look, self.session.timeout)
         return Event.CLAIMED
@@ -574,13 +570,7 @@ class RunningMonitor:
         return Event.READY
 
     def _give_up(self) -> None:
-        value = self.session.get(self._path("running"))
-        if value is None:
-            return
-        address = read_running(value.data)[0]
-        if address == self.address or value.owner == self.session.id and not address:
-            with contextlib.suppress(NodeMissing, VersionChanged):
-                self.session.write([Delete(self._path("running"), value.version)])
+        remove_own(self.session, self._path("running"), self.address)
 
     def _mark(self) -> None:
         # Whoever has the destination has its clients.

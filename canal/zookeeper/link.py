@@ -38,7 +38,7 @@ class User(Protocol):
         """Take "CONNECTED", "SUSPENDED" or "LOST", on a thread of kazoo's that must not be held up."""
 
 
-class Link:
+class EnsembleLink:
     """One client of kazoo at a time, and how the connection stands."""
 
     def __init__(self, config: ZooKeeper) -> None:
@@ -209,23 +209,23 @@ class Link:
 
 
 #: Those that sessions of this process share.
-_shared: list[Link] = []
+_shared: list[EnsembleLink] = []
 _lock = threading.Lock()
 
 
-def join(user: User, config: ZooKeeper, shared: bool) -> Link:
+def join(user: User, config: ZooKeeper, shared: bool) -> EnsembleLink:
     """Let a session use a connection: one that others use, unless that is not wanted or one of them has the same claim."""
     with _lock:
         link = next((one for one in _shared if shared and one.suits(config, user.claim)), None)
         if link is None:
-            link = Link(config)
+            link = EnsembleLink(config)
             if shared:
                 _shared.append(link)
         link.users.append(user)
         return link
 
 
-def leave(user: User, link: Link, patience: Callable[[], float]) -> None:
+def leave(user: User, link: EnsembleLink, patience: Callable[[], float]) -> None:
     """A session is closed. The last one closes the connection."""
     with _lock:
         link.users.remove(user)

@@ -17,7 +17,7 @@ import attrs
 
 from canal.errors import CoordinationError, NotActiveError
 from canal.zookeeper.config import ROOT, ZooKeeper
-from canal.zookeeper.link import Link, is_alive, join, leave
+from canal.zookeeper.link import EnsembleLink, is_alive, join, leave
 
 __all__ = ["ROOT", "ZooKeeper"]
 
@@ -112,7 +112,7 @@ class Session:
         self.ephemerals: set[str] = set()
         self._is_shared = claim is not None
         self._changed = changed
-        self._link: Link | None = None
+        self._link: EnsembleLink | None = None
         self._lock = threading.Lock()
         self._patience = math.inf  # seconds that a call waits at most, where that is less than the session's time-out
 
@@ -123,7 +123,7 @@ class Session:
         Raises:
             ConfigError: ZooKeeper cannot be used as configured.
         """
-        Link(self.config).make()
+        EnsembleLink(self.config).make()
 
     def open(self) -> None:
         """Begin to connect; does not wait until it is."""
@@ -155,7 +155,7 @@ class Session:
             self.ephemerals.clear()
 
     def revive(self) -> None:
-        """Begin anew if kazoo cannot go on. See ``Link.revive``."""
+        """Begin anew if kazoo cannot go on. See ``EnsembleLink.revive``."""
         link = self._link
         if link is not None:
             link.revive()

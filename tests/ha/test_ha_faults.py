@@ -23,7 +23,7 @@ import canal
 from canal.ha import Role, nodes, running, troubles
 from canal.meta import ZooKeeperMeta
 from canal.testing import FakeBinlog, ZooKeeperServer
-from canal.zookeeper.link import Link
+from canal.zookeeper.link import EnsembleLink
 from canal.zookeeper.session import Create, Delete, Session, Set
 from tests.support.ha_group import PATIENT, Group, close_session, data_of, ids_of, read
 from tests.support.waiting import until
@@ -120,13 +120,13 @@ class Wrapped:
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
-    faults, make = Faults(), Link.make
+    faults, make = Faults(), EnsembleLink.make
 
-    def wrapped(link: Link) -> Any:
+    def wrapped(link: EnsembleLink) -> Any:
         client = make(link)
         return Wrapped(client, client.handler, faults)
 
-    monkeypatch.setattr(Link, "make", wrapped)
+    monkeypatch.setattr(EnsembleLink, "make", wrapped)
     return faults
 
 
@@ -456,8 +456,8 @@ def test_a_session_that_is_begun_anew_is_lost_before_it_can_connect(group: Group
     """Told the other way round, it would be taken for lost for ever."""
     states: list[str] = []
     session = Session(attrs.evolve(group.config, hosts="127.0.0.1:1", session_timeout=0.01), states.append)
-    launch = Link._launch
-    monkeypatch.setattr(Link, "_launch", lambda link: (link._listen("CONNECTED"), launch(link))[1])
+    launch = EnsembleLink._launch
+    monkeypatch.setattr(EnsembleLink, "_launch", lambda link: (link._listen("CONNECTED"), launch(link))[1])
     session.open()
     until(lambda: session.revive() or len(states) >= 3)
     session.close()
