@@ -1,4 +1,4 @@
-"""Carries the state machine of canal.ha.machine out for one destination, on threads and a session that it shares with others.
+"""Carries the state machine of canal.ha.machine out for one destination, on shared threads and a shared session.
 
 Never delivers anything itself. Whether a delivery or an ack may go through is one question to the gate: the role is
 active, and the lease, counted on this process's own clock from its last contact with ZooKeeper, is not over.
@@ -38,7 +38,6 @@ from canal.zookeeper.session import (
     Set,
     UnansweredError,
     VersionChanged,
-    Write,
     ZooKeeper,
 )
 
@@ -508,38 +507,34 @@ class RunningMonitor:
         The epoch is kept twice, the other one where nobody deletes it with the destination: it never goes back.
         """
         look = self.gate.look()
-        running, epoch = self._path("running"), self._path("epoch")
-        copy = f"{self.config.root}/epochs/{self.destination}"
+        epoch, copy = self._path("epoch"), f"{self.config.root}/epochs/{self.destination}"
         try:
             first, second = made(self.session, epoch), made(self.session, copy)
-        except NodeMissing as error:
-            return self._overtaken(error)
-        number_there = read_epoch(epoch, first.data)
-        last = max(number_there, read_epoch(copy, second.data), self._epoch)
-        number, turn = last + 1, f"{epoch}/{uuid.uuid4().hex}"
-        text = str(number).encode()
-        writes: list[Write] = [
-            Set(epoch, text, first.version),
-            Set(copy, text, second.version),
-            Create(turn, b"", True),
-            Create(running, running_document(self.address), True),
-        ]
-        writes += [Delete(f"{epoch}/{earlier}") for earlier in self.session.children(epoch)]
-        try:
-            versions = self.session.write(writes)
+            number_there = read_epoch(epoch, first.data)
+            last = max(number_there, read_epoch(copy, second.data), self._epoch)
+            number, turn = last + 1, f"{epoch}/{uuid.uuid4().hex}"
+            text = str(number).encode()
+            versions = self.session.write(
+                [
+                    Set(epoch, text, first.version),
+                    Set(copy, text, second.version),
+                    Create(turn, b"", True),
+                    Create(self._path("running"), running_document(self.address), True),
+                    *(Delete(f"{epoch}/{earlier}") for earlier in self.session.children(epoch)),
+                ]
+            )
         except (NodeExists, NodeMissing, VersionChanged) as error:
             return self._overtaken(error)
         self.was_deleted = number_there < last
         if self.was_deleted:
             self._alarms.announce(
                 AlarmKind.COORDINATION,
-                f"{epoch} held {number_there} behind take-over {last}: somebody has deleted nodes of the destination, or set them "
-                f"back. This is take-over {number}. A client whose cursor was deleted too, and which this process has not "
+                f"{epoch} held {number_there} behind take-over {last}: somebody has deleted nodes of the destination, or set "
+                f"them back. This is take-over {number}. A client whose cursor was deleted too, and which this process has not "
                 "served in its last turn, begins anew where the config says: look whether it lacks anything",
             )
-        self._epoch, self._refused = number, 0
+        self._epoch, self._refused, self._last_owner = number, 0, self.address
         self._fence = Fence(epoch, versions[0], number, turn, f"{self.destination}@{second.created:.3f}")
-        self._last_owner = self.address
         self.gate.renew(look, self.session.timeout)
         return Event.CLAIMED
 
