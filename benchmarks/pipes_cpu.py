@@ -1,6 +1,6 @@
 """CPU seconds per million changes of a pipe into each target, beside a loop by hand that does the least there is to do.
 
-    python -m benchmarks.pipes_cpu [columns|rows|changes|json|sqlite|duckdb|delta …] [--rows 200000] [--rounds 3]
+    python -m benchmarks.pipes_cpu [columns|rows|changes|json|sqlite|duckdb|delta|iceberg …] [--rows 200000] [--rounds 3]
 
 One log of 11 columns, three quarters inserts and a quarter updates, in transactions of 100 changes, is read from a file by each.
 ``columns``, ``rows`` and ``changes`` are pipes into targets that write nothing, and so the cost of the pipe itself; beside
@@ -16,6 +16,7 @@ import json
 import sqlite3
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any, Final, cast
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import canal
 from benchmarks.values import MIXED
@@ -167,17 +169,70 @@ def hand_duckdb(folder: Path) -> Callable[[canal.Message], None]:
 
 
 def hand_delta(folder: Path) -> Callable[[canal.Message], None]:
-    from deltalake import DeltaTable, write_deltalake
+    """Copy on write: replace the files whose ids overlap those of the batch, in one commit."""
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
 
     path = folder / "hand_delta"
 
     def write(message: canal.Message) -> None:
         rows = arrow_of(message)
         if not path.exists():
-            write_deltalake(path, rows)
-            return
-        merge = DeltaTable(path).merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+            DeltaTable.create(str(path), rows.schema)
+        table = DeltaTable(str(path))
+        ids, done, kept = pc.min_max(rows["id"]).as_py(), [], [rows]
+        files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        for file in files:
+            if file["min.id"] <= ids["max"] and file["max.id"] >= ids["min"]:
+                before = pq.read_table(path / file["path"], schema=rows.schema)
+                kept.append(before.filter(pc.invert(pc.is_in(before["id"], value_set=rows["id"].combine_chunks()))))
+                done.append(RemoveAction(file["path"], True, 1, file["size_bytes"], {}))
+        name, made = f"{uuid.uuid4()}.parquet", pa.concat_tables(kept)
+        pq.write_table(made, path / name)
+        found = pc.min_max(made["id"]).as_py()
+        bounds = {"minValues": {"id": found["min"]}, "maxValues": {"id": found["max"]}, "nullCount": {"id": 0}}
+        statistics = json.dumps({"numRecords": len(made), **bounds})
+        done.append(AddAction(name, (path / name).stat().st_size, {}, 1, True, statistics))
+        table.create_write_transaction(done, "append", table.schema())
+
+    return write
+
+
+def catalog_of(folder: Path) -> dict[str, str]:
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/lake"}
+
+
+def hand_iceberg(folder: Path) -> Callable[[canal.Message], None]:
+    """Append, and replace the files whose ids overlap those of the batch."""
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files, schema_to_pyarrow
+    from pyiceberg.types import LongType
+
+    catalog = load_catalog("hand", **catalog_of(folder))
+    catalog.create_namespace("hand")
+    tables: list[Any] = []
+
+    def write(message: canal.Message) -> None:
+        rows = arrow_of(message)
+        if not tables:
+            plain = [pa.int64() if pa.types.is_uint32(one.type) else one.type for one in rows.schema]
+            plain = [pa.timestamp("us", one.tz) if pa.types.is_timestamp(one) else one for one in plain]
+            tables.append(catalog.create_table("hand.orders", pa.schema(list(zip(rows.schema.names, plain)))))
+        (table,) = tables
+        rows = rows.cast(schema_to_pyarrow(table.schema(), include_field_ids=False))
+        ids, gone, kept, number = pc.min_max(rows["id"]).as_py(), [], [rows], table.schema().find_field("id").field_id
+        for task in table.scan().plan_files():
+            low, high = (from_bytes(LongType(), one[number]) for one in (task.file.lower_bounds, task.file.upper_bounds))
+            if low <= ids["max"] and high >= ids["min"]:
+                before = pq.read_table(task.file.file_path.removeprefix("file://")).cast(rows.schema)
+                kept.append(before.filter(pc.invert(pc.is_in(before["id"], value_set=rows["id"].combine_chunks()))))
+                gone.append(task.file)
+        with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
+            for file in gone:
+                update.delete_data_file(file)
+            for file in _dataframe_to_data_files(transaction.table_metadata, pa.concat_tables(kept), table.io):
+                update.append_data_file(file)
 
     return write
 
@@ -215,6 +270,17 @@ def delta_rows(folder: Path) -> _Rows:
     return _of([tuple(row.values()) for row in rows])
 
 
+def iceberg_rows(folder: Path) -> _Rows:
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("bench", **catalog_of(folder))
+    try:
+        rows = catalog.load_table("bench.orders").scan(selected_fields=("id", "customer", "quantity", "name")).to_arrow()
+    finally:
+        catalog.close()
+    return _of([tuple(row.values()) for row in rows.to_pylist()])
+
+
 #: The target, what it has, and the loop by hand.
 CONTESTS: Final[dict[str, tuple[Callable[[Path], Any], Callable[[Path], _Rows] | None, Any]]] = {
     "columns": (lambda folder: Nothing(has_columns=True), None, hand_arrow),
@@ -224,6 +290,7 @@ CONTESTS: Final[dict[str, tuple[Callable[[Path], Any], Callable[[Path], _Rows] |
     "sqlite": (lambda folder: targets.SQLiteTarget(folder / "pipe.db"), sqlite_rows, hand_sqlite),
     "duckdb": (lambda folder: targets.DuckDBTarget(folder / "pipe.duckdb"), duckdb_rows, hand_duckdb),
     "delta": (lambda folder: targets.DeltaTarget(folder / "pipe_delta"), delta_rows, hand_delta),
+    "iceberg": (lambda folder: targets.IcebergTarget("bench", catalog_of(folder)), iceberg_rows, hand_iceberg),
 }
 
 

@@ -1,6 +1,6 @@
-"""Tables of a lake, each with its progress in the commit of its rows: Delta and Iceberg, and Parquet files of changes.
+"""Targets of a data lake: Delta and Iceberg tables, and Parquet files of changes. Each commit has rows and progress.
 
-Never opens a table by itself: ``canal.targets.tables`` has what writes one.
+Never opens a table: ``canal.targets.tables`` does.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _ADAPTERS: Final[Mapping[type, Callable[[Any], Any]]] = {
     list: document_text,
     timedelta: lambda value: value // _MICROSECOND,
 }
-#: What Arrow raises of a value that a type does not hold.
+#: Errors of Arrow if a type does not hold a value.
 _REFUSED: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, UnicodeEncodeError)
 
 
 @attrs.frozen
 class _Lake(ABC):
-    """What the targets of this module have in common; each table is committed by itself."""
+    """Base of the targets of this module. Each table has a separate commit."""
 
     guarantee = Guarantee.ONCE
     scope: ClassVar[Scope] = "table"
@@ -53,10 +53,10 @@ class _Lake(ABC):
 
     @abstractmethod
     def table_target(self, name: str) -> tables.TableTarget:
-        """Return the writer of one table, which ``apply_changes`` uses.
+        """Return the target of one table, also for ``apply_changes``.
 
         Raises:
-            ConfigError: no table can have that name.
+            ConfigError: the name is invalid.
         """
 
     @contextmanager
@@ -66,17 +66,17 @@ class _Lake(ABC):
 
 @attrs.frozen
 class DeltaTarget(_Lake):
-    """Delta tables below ``root``, one for each table, called as it is: ``<root>/shop.orders``; made where there is none.
+    """Delta tables below ``root``, one per table with the same name: ``<root>/shop.orders``. The target creates them.
 
-    The progress stands in the commit of the rows, as application transactions of Delta. TIME is microseconds (long), BIGINT
-    UNSIGNED decimal(20,0), DECIMAL of more than 38 digits text; zero dates are unfit.
+    Each commit stores the progress with the rows, as application transactions. TIME becomes microseconds (long), BIGINT
+    UNSIGNED decimal(20,0), and DECIMAL with more than 38 digits text. Zero dates are unfit.
 
     Args:
         root: directory or URL.
-        storage_options: of the object store, as ``deltalake`` takes them.
-        schema: what to do when the source's table has columns that the target's lacks, or wider ones: "add", or "refuse" to stop.
-        upkeep: have small files compacted and old ones removed between commits; None: they stay.
-        partition_by: the columns to partition a table by when this creates it, by the table's name.
+        storage_options: options of the object store for ``deltalake``.
+        schema: "add" new and wider columns of the source to the target, or "refuse" them and stop.
+        upkeep: when to compact small files and remove old files. None: never.
+        partition_by: partition columns of tables that this target creates, by table name.
     """
 
     root: str | os.PathLike[str] = attrs.field(validator=file_path)
@@ -95,14 +95,14 @@ class DeltaTarget(_Lake):
 
 @attrs.frozen
 class IcebergTarget(_Lake):
-    """Iceberg tables of a catalog: ``shop.orders`` is orders of the namespace shop; both are made where there is none.
+    """Iceberg tables in a catalog: ``shop.orders`` is orders in the namespace shop. The target creates both.
 
-    The progress is a property of the snapshot that holds the rows. Types as of ``DeltaTarget``.
+    The snapshot with the rows has the progress as a property. Types are the same as in ``DeltaTarget``.
 
     Args:
-        catalog: its name in pyiceberg's configuration, or of your choice.
-        properties: of the catalog, where the configuration has none (``type``, ``uri``, ``warehouse`` …).
-        schema, upkeep: as of ``DeltaTarget``.
+        catalog: a name in pyiceberg's configuration, or any name.
+        properties: properties of a catalog that is not in the configuration (``type``, ``uri``, ``warehouse`` …).
+        schema, upkeep: see ``DeltaTarget``.
     """
 
     catalog: str = attrs.field(default="default", validator=text)
@@ -115,21 +115,21 @@ class IcebergTarget(_Lake):
 
     def table_target(self, name: str) -> iceberg.IcebergTableTarget:
         if "." not in name.strip("."):
-            raise ConfigError(f"{name} has no namespace of Iceberg", remedy='Name it by canal.Rule(to="namespace.table").')
+            raise ConfigError(f"{name} has no namespace for Iceberg", remedy='Name it by canal.Rule(to="namespace.table").')
         return iceberg.IcebergTableTarget(name, self.catalog, self.properties, upkeep=self.upkeep)
 
 
 @attrs.frozen
 class ParquetTarget(_Lake):
-    """The changes themselves, each once, as Parquet files below ``root``: a directory for each table, a file for each commit.
+    """The changes themselves, exactly once, as Parquet files below ``root``: a directory per table, a file per commit.
 
-    A row has ``_id``, ``_op``, ``_ts`` (milliseconds since 1970), ``_position``, ``_sql`` of a statement, and ``_before`` and
-    ``_after`` with the table's columns. The footer has the progress: keep the newest file of each directory. It takes a file
-    system with hard links, no object store. Types as of ``DeltaTarget``.
+    A row has ``_id``, ``_op``, ``_ts`` (milliseconds since 1970), ``_position``, ``_sql`` for statements, and ``_before`` and
+    ``_after`` with the table's columns. The footer has the progress, so keep the newest file in each directory. The file system
+    needs hard links: object stores do not work. Types are the same as in ``DeltaTarget``.
 
     Args:
         root: the directory.
-        compression: of the files, as pyarrow names it.
+        compression: the codec, as pyarrow names it.
     """
 
     root: str | os.PathLike[str] = attrs.field(validator=file_path)
@@ -150,12 +150,12 @@ class ParquetTarget(_Lake):
 
 def _below(root: str | os.PathLike[str], name: str) -> str:
     if not name or name.startswith(".") or "/" in name or "\\" in name or "\0" in name:
-        raise ConfigError(f"{name!r} is no name of a directory", remedy="Give another one by canal.Rule(to=…).")
+        raise ConfigError(f"{name!r} is not a directory name", remedy="Rename the table with canal.Rule(to=…).")
     return f"{os.fspath(root).rstrip('/')}/{name}"
 
 
 def _without_query(root: str | os.PathLike[str]) -> str:
-    """A URL may have a signature behind its question mark."""
+    """Return the root without the query of a URL, which may be a signature."""
     return os.fspath(root).partition("?")[0]
 
 
@@ -163,19 +163,19 @@ def _without_query(root: str | os.PathLike[str]) -> str:
 
 
 def _text(work: tables.TableWork, what: str) -> str | None:
-    """Return the text of the pipe's progress: that of the table without the number of the commit."""
+    """Return the text of the pipe's progress, without the commit number of the table."""
     if work.progress is None:
         return None
     if work.progress.position == UNKNOWN:
         raise TargetError(
-            f"the commit of {what} that has the progress is gone from the table's history",
-            remedy="Drop the table and let it be filled anew; have history removed by upkeep= alone.",
+            f"the history of {what} lacks the commit with the progress",
+            remedy="Drop the table and load it again. Let only upkeep= remove history.",
         )
     return attrs.evolve(work.progress, table=None).to_text()
 
 
 def _next(work: tables.TableWork, text: str) -> Progress:
-    """What a commit stores: the pipe's progress, and the number of the commit."""
+    """Return the progress to store: the pipe's progress, with the number of the commit."""
     last = None if work.progress is None else work.progress.table
     return attrs.evolve(Progress.from_text(text), table=TableProgress(1 if last is None else last.txn + 1, 0))
 
@@ -199,7 +199,7 @@ class _Rows(StateWork):
             if _text(work, table) != old:
                 raise conflict()
             if work.schema is None and not state.table.columns:
-                return  # a table that was emptied before anything was put into it
+                return  # the table was emptied before its first row
             schema, added = self._columns(work, state.table)
             upserts, deletes = _columns(state) or _rows(state)
             upserts = fit(upserts, schema)
@@ -208,7 +208,7 @@ class _Rows(StateWork):
         self._commits[table].committed(target, self._stream, table)
 
     def _columns(self, work: tables.TableWork, table: Table) -> tuple[pa.Schema, list[pa.Field]]:
-        """The columns as they are to be, and those of them that the target does not have so yet."""
+        """Return the target's columns after the commit, and the new or changed columns."""
         own = [pa.field(column.name, _type(column)) for column in table.columns]
         if work.schema is None:
             return pa.schema(own), own
@@ -216,21 +216,21 @@ class _Rows(StateWork):
         schema, added = extended(work.schema, own, wider)
         if added and self._target.schema == "refuse":
             raise TargetSchemaError(
-                f"the table {table.name} lacks, or has narrower, {', '.join(field.name for field in added)}",
-                remedy='Alter it as the source was altered, or give the target schema="add".',
+                f"the table {table.name} lacks columns, or has them narrower, {', '.join(field.name for field in added)}",
+                remedy='Alter it like the source, or use schema="add" in the target.',
             )
         return schema, added
 
     @staticmethod
     def _widened(schema: pa.Schema, field: pa.Field, name: str) -> pa.DataType | None:
-        """The type that a column must get; None: it holds every value as it is."""
+        """Return the type that a column must get, or None if its type holds all values."""
         if field.name not in schema.names or schema.field(field.name).type == field.type:
             return None
         kind = schema.field(field.name).type
         wanted = common(field.type, kind)
         if wanted is None:
             raise TargetSchemaError(
-                f"the column {field.name} of {name} is {kind}, which does not hold {field.type}",
+                f"the column {field.name} of {name} is {kind}, which cannot hold {field.type}",
                 remedy="Alter the target's column.",
             )
         return None if wanted == kind else wanted
@@ -268,7 +268,7 @@ class _Files(LogWork):
 
 
 def _envelopes(changes: Sequence[Change]) -> pa.Table:
-    """The changes with the columns that the last of them has; those that only an earlier one has stand behind."""
+    """Return the changes as rows, with the columns of the last change, then columns of earlier changes only."""
     shapes = {id(change.table): change.table for change in changes if change.table.columns}
     columns = {column.name: column for table in shapes.values() for column in table.columns}
     heads = {
@@ -305,9 +305,9 @@ def _type(column: ColumnSchema) -> pa.DataType:
 
 
 def _columns(state: TableState) -> tuple[pa.Table, pa.Table] | None:
-    """Return the rows to put and the keys to take away, of the state's columns; None if it has none that are exact here."""
+    """Return the rows to put and the keys to remove, from the state's columns. Return None if they are not exact."""
     found = state.arrow
-    if found is None or any(pa.types.is_floating(field.type) for field in found.deletes.schema):  # 0.0 is -0.0
+    if found is None or any(pa.types.is_floating(field.type) for field in found.deletes.schema):  # 0.0 equals -0.0
         return None
     kinds = {column.name: _type(column) for column in state.table.columns}
     try:
@@ -315,29 +315,29 @@ def _columns(state: TableState) -> tuple[pa.Table, pa.Table] | None:
             pa.table({name: _cast(column, kinds[name]) for name, column in zip(one.column_names, one.columns)})
             for one in (found.upserts, found.deletes)
         )
-    except pa.ArrowInvalid:  # rows say which value that is
+    except pa.ArrowInvalid:  # the row way reports the value
         return None
     return upserts, matching(deletes, upserts.select(deletes.column_names), others=True) if deletes.num_rows else deletes
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    if pa.types.is_decimal256(column.type) and pa.types.is_string(kind):  # Arrow would write small ones with an exponent
+    if pa.types.is_decimal256(column.type) and pa.types.is_string(kind):  # Arrow writes small values with an exponent
         return _array(column.to_pylist(), kind)
     return column if column.type == kind else column.cast(kind)
 
 
 def _rows(state: TableState) -> tuple[pa.Table, pa.Table]:
-    """Return the rows to put and the keys to take away, of the state's rows."""
+    """Return the rows to put and the keys to remove, from the state's rows."""
     columns = {column.name: column for column in state.table.columns}
     keys = [columns[name] for name in state.table.keys if name in columns]
     return _arrow(state, state.upserts, state.table.columns), _arrow(state, state.deletes, keys)
 
 
 def _arrow(state: TableState, rows: Sequence[Sequence[Any]], columns: Sequence[ColumnSchema]) -> pa.Table:
-    """Rows of a table, of whose columns they have these.
+    """Return rows with these columns in Arrow.
 
     Raises:
-        UnfitChangeError: a value is none that its column's type holds.
+        UnfitChangeError: a column's type does not hold a value.
     """
     arrays, fields = [], [pa.field(column.name, _type(column)) for column in columns]
     unfit: list[tuple[str, Change]] = []
@@ -364,7 +364,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _holds(value: Any, kind: pa.DataType) -> bool:
-    """Whether Arrow takes a value, which ``ABSENT`` is none."""
+    """Return whether Arrow accepts a value. It never accepts ``ABSENT``."""
     try:
         _array([value], kind)
         return True
@@ -375,8 +375,8 @@ def _holds(value: Any, kind: pa.DataType) -> bool:
 def _unfit(name: str, changes: tuple[Change, ...]) -> UnfitChangeError:
     first = changes[0] if changes else None
     return UnfitChangeError(
-        f"the column {name} of {first.table.name if first else 'a table'} has a value that its Arrow type does not hold, or none",
+        f"the Arrow type of the column {name} of {first.table.name if first else 'a table'} does not hold a value, or it is absent",
         position=first.origin.position if first else None,
         changes=changes,
-        remedy="Let a rule change the value, park it by on_unfit, or set binlog_row_image=FULL at the source.",
+        remedy="Change the value with a rule, park it with on_unfit, or set binlog_row_image=FULL at the source.",
     )

@@ -1,4 +1,4 @@
-"""What a target promises, and what one must have.
+"""Protocols, guarantees and progress of targets.
 
 Never writes anything.
 """
@@ -23,23 +23,23 @@ _FORMAT: Final = 1
 
 
 class Guarantee(enum.Enum):
-    """What a target promises of a change that is given to it more than once."""
+    """A target's guarantee for changes that it receives more than once."""
 
     ONCE = "once"
-    """Changes and progress are one commit, and a writer that comes too late is refused: exactly once."""
+    """Exactly once: one commit has changes and progress, and a late writer is refused."""
 
     VERSIONED = "versioned"
-    """Each key remembers who wrote it: a writer that comes too late never overwrites it. The same changes again do no harm."""
+    """At least once, idempotent: each key stores its version, so a late writer never overwrites it."""
 
     REPEATABLE = "repeatable"
-    """Rows are put and deleted by key: again does no harm, from one writer at a time."""
+    """At least once, idempotent for one writer at a time: rows are put and deleted by key."""
 
     APPENDED = "appended"
-    """At least once; each message carries the id of its change, so that a reader can drop repeats."""
+    """At least once: each message has the id of its change, so that a reader can drop duplicates."""
 
     @property
     def promise(self) -> str:
-        """The promise in a few words."""
+        """Return the guarantee in a few words."""
         return _PROMISES[self]
 
 
@@ -50,12 +50,12 @@ _PROMISES: Final = {
     Guarantee.APPENDED: "at least once, each with an id to drop repeats by",
 }
 
-#: "all": one commit has all tables of a transaction of the source, so no reader of the target ever sees half of one.
-#: "table": each table is committed by itself, with a progress of its own.
+#: "all": one commit has all tables of a source transaction, so readers never see half of a transaction.
+#: "table": each table has a separate commit and progress.
 Scope = Literal["all", "table"]
 
 
-#: The position of a target whose batches had none: those of a streaming query.
+#: The position if batches have none, as in a streaming query.
 UNKNOWN: Final = Position()
 
 
@@ -66,71 +66,70 @@ def _pair(value: Iterable[int]) -> tuple[int, int]:
 
 @attrs.frozen
 class TableProgress:
-    """How far one table is, in the numbers of its changes. All that is at or before (``txn``, ``ord``) is in the table."""
+    """Progress of one table, by the numbers of its changes. The table has all changes up to (``txn``, ``ord``)."""
 
     txn: int
-    """``_txn`` of the last change that was applied. Of a pipe: the number of the commit."""
+    """``_txn`` of the last applied change. For a pipe: the number of the commit."""
 
     ord: int
-    """Its ``_ord``; below 0: rows of a snapshot only."""
+    """``_ord`` of the last applied change. Negative: only rows of a snapshot."""
 
     ts: int = 0
-    """The latest ``_ts`` of all that was applied, in microseconds since 1970."""
+    """The latest ``_ts`` of all applied changes, in microseconds since 1970."""
 
     snapshot: int = -1
-    """``_txn`` of the last snapshot that was begun; -1: none was."""
+    """``_txn`` of the last snapshot that began. -1: none."""
 
     server: str = ""
-    """The uuid of the server whose log ``txn`` counts, if the last batch named it."""
+    """UUID of the server with the log of ``txn``, if the last batch had it."""
 
     gtid: str = ""
-    """``_gtid`` of the last change. Of its transaction all up to ``ord`` is done."""
+    """``_gtid`` of the last change. Its transaction is applied up to ``ord``."""
 
     gtids: str = attrs.field(default="", repr=False)
-    """The GTIDs of the last batch, in the form of ``canal.formats.gtid_text``, if the batch had no position. All but ``gtid`` are
-    done to their ends."""
+    """GTIDs of the last batch (see ``canal.formats.gtid_text``), if the batch had no position. All but ``gtid`` are complete."""
 
     types: str = attrs.field(default="", repr=False)
-    """Declared types of the columns of the last rows, if the batch named them, as ``canal.changes.alters`` has them."""
+    """Declared column types of the last rows, if the batch had them. See ``canal.changes.alters``."""
 
     lost: tuple[int, int] = attrs.field(default=(-1, -1), converter=_pair)
-    """``_txn`` and ``_ord`` of the last change without rows in the log that this stream met."""
+    """``_txn`` and ``_ord`` of the stream's last change without rows in the log."""
 
     is_copy: bool = False
-    """``copy_table`` was begun and is not done: rows of the table are missing."""
+    """``copy_table`` has not finished: the target lacks rows."""
 
     fault: str = ""
-    """Describes a change without rows in the log that nobody has acknowledged: nothing more is applied."""
+    """Describes an unacknowledged change without rows in the log. Further changes are refused."""
 
     @property
     def last_change(self) -> tuple[int, int]:
-        """``_txn`` and ``_ord`` of the last change: changes up to it are done."""
+        """Return ``_txn`` and ``_ord`` of the last applied change."""
         return self.txn, self.ord
 
 
 @attrs.frozen
 class Load:
-    """How far a snapshot is that goes on beside the changes; it stands in the progress until it is done."""
+    """Progress of a snapshot that runs while changes are followed."""
 
     left: tuple[tuple[str, str], ...]
-    """The tables, as schema and name, of which rows are still to come; the first one is being read."""
+    """Tables with rows to read, as schema and name. The first table is being read."""
 
     after: tuple[str, ...] | None = None
-    """The key, as ``canal.snapshot.keys`` writes it, up to which rows of the first table are there; None: there are none yet."""
+    """The last key of the first table in the target (see ``canal.snapshot.keys``). None: no rows yet."""
 
     rows: int = 0
-    """Rows of the first table that were read."""
+    """Rows read from the first table."""
 
     order: str = ""
-    """What the key is made of: a key of another order says nothing."""
+    """Key columns and their order. A key with another order is ignored."""
 
     def to_document(self) -> dict[str, Any]:
-        """What the text of a progress has of it."""
+        """Return the JSON value for ``Progress.to_text``."""
         return {"left": self.left, "after": self.after, "rows": self.rows, "order": self.order}
 
     @classmethod
     def from_document(cls, document: Any) -> Load:
-        """Read what ``to_document`` gave."""
+        """Read the value that ``to_document`` returned."""
         left = tuple((str(schema), str(table)) for schema, table in document["left"])
         after = document["after"]
         return cls(left, None if after is None else tuple(map(str, after)), int(document["rows"]), str(document["order"]))
@@ -138,28 +137,28 @@ class Load:
 
 @attrs.frozen
 class Progress:
-    """How far a target has followed a stream. It is stored in the target, in the commit of the changes."""
+    """Progress of a stream in a target. The commit with the changes stores it in the target."""
 
     position: Position = UNKNOWN
-    """All that is before it is in the target."""
+    """The target has all changes before it."""
 
     epoch: int = 0
-    """With ``ha``: the highest number of a turn in which anything was written. Writers of an earlier one are refused."""
+    """With ``ha``: the highest epoch of a writer. Writers with a lower epoch are refused."""
 
     source: str = ""
-    """With the scope "table": which table of the source the target's belongs to. Another one is refused."""
+    """With the scope "table": the source table. Changes of another table are refused."""
 
     load: Load | None = None
-    """What is left of a snapshot; None: there is none, or it is done."""
+    """The remaining snapshot. None: there is none, or it is complete."""
 
     table: TableProgress | None = None
-    """More about a table that has a commit of its own; None with the scope "all"."""
+    """With the scope "table": more about the table. None with the scope "all"."""
 
     turns: str = ""
     """With ``ha``: the count that ``epoch`` belongs to. A rebuilt ZooKeeper and another destination have another one."""
 
     def to_text(self) -> str:
-        """Return one line, which ``from_text`` reads."""
+        """Return one line for ``from_text``."""
         fields: dict[str, Any] = {"v": _FORMAT, "epoch": self.epoch, "position": self.position.to_text()}
         if self.source:
             fields["source"] = self.source
@@ -173,10 +172,10 @@ class Progress:
 
     @classmethod
     def from_text(cls, text: str) -> Progress:
-        """Read what ``to_text`` returned.
+        """Read the text that ``to_text`` returned.
 
         Raises:
-            TargetError: the text is something else.
+            TargetError: the text is not from ``to_text``.
         """
         try:
             fields = json.loads(text)
@@ -190,55 +189,54 @@ class Progress:
         except (ValueError, TypeError, KeyError, CanalError):
             pass
         raise TargetError(
-            "the progress that is stored in the target cannot be read",
-            remedy="It was written by a later version of this library, or by something else; use another stream name.",
+            "the progress in the target cannot be read: a later version of this library wrote it, or another program",
+            remedy="Use that version, or another stream name.",
         )
 
 
 class Work(Protocol):
-    """One writer of one stream, from ``begin`` to the end of its ``with``. Used by one thread.
+    """A writer of one stream, from ``begin`` to the end of its ``with`` block. Used by one thread.
 
-    After an UnfitChangeError it goes on; after any other error it is left, and another one is begun. ``canal.targets.StateWork``
-    and ``LogWork`` are bases that leave two to four methods to write.
+    It can continue after an UnfitChangeError. After any other error the pipe begins a new one. ``canal.targets.StateWork`` and
+    ``LogWork`` are base classes.
     """
 
     def progress(self, table: str = "") -> Progress | None:
-        """How far the target says it is; None: nothing is known (never written, or it keeps none).
+        """Return the stored progress, or None if nothing was written or the target stores no progress.
 
-        Changes before it are not given. Who keeps none is given all since the last ack again.
+        The pipe skips changes before the progress. Without progress it repeats all changes since the last ack.
 
         Args:
-            table: with the scope "table", the one that is asked for; else "".
+            table: the table with the scope "table", else "".
         """
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Take changes, in the order of the log; with the scope "table" those of one table. May write, or keep them all."""
+        """Accept changes in the order of the log, with the scope "table" of one table. May write them, or keep them."""
 
     def commit(self, progress: Progress, table: str = "") -> None:
-        """All that was applied since the last commit is durable, with ``progress``, when this returns; or nothing of it is.
+        """Make all changes since the last commit durable, with ``progress``: all or nothing.
 
-        With a guarantee that is not ONCE a failure may leave some of it, which giving the same changes again mends.
+        Without the guarantee ONCE, a failure may leave some changes. Repeating the changes repairs that.
 
         Raises:
-            UnfitChangeError: a change cannot be written exactly; its ``changes`` are those that are to be left out for the
-                others to be written.
-            TargetSchemaError: the target's tables do not fit; nothing but its owner mends that.
-            TargetConflictError: another writer has committed since this one began or last committed.
-            TargetError, ConnectionLostError: anything else. The same changes may be given to another work later.
+            UnfitChangeError: changes cannot be written exactly. Without the error's ``changes`` the others can be written.
+            TargetSchemaError: the target's tables do not fit, and the user must alter them.
+            TargetConflictError: another writer has committed since this writer began or last committed.
+            TargetError, ConnectionLostError: any other failure. The changes can be repeated with a new writer.
         """
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """A work whose tables can be read between its commits, to compare them with the source's: those of SQL databases."""
+    """A work with readable tables, such as SQL tables, to compare them with the source between commits."""
 
     def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
-        """The rows with these keys by their keys, each with the values of ``table.columns``; not those that are missing."""
+        """Return the existing rows with these keys, by key, with the values of ``table.columns``."""
 
     def scan(self, table: Table, lower: Key | None = None, upper: Key | None = None) -> Iterator[Values]:
-        """The rows with ``lower < key <= upper``, each with the values of ``table.columns``; none where there is no such table.
+        """Yield the rows with ``lower < key <= upper``, with the values of ``table.columns``. A missing table has no rows.
 
-        In the order that the target has for keys, a thousand at a time: what is written meanwhile may or may not be among them.
+        Rows have the target's key order and are read in thousands. Concurrent writes may or may not be included.
 
         Raises:
             ConfigError: the table has no key.
@@ -247,40 +245,40 @@ class Readable(Protocol):
 
 @runtime_checkable
 class ArrowWork(Protocol):
-    """A work that takes columns: its ``apply`` is given ``canal.changes.Changes``, of which it asks the columns of tables."""
+    """A work that accepts columns: its ``apply`` gets ``canal.changes.Changes``, which has the columns of each table."""
 
     @property
     def arrow_from(self) -> int | None:
-        """The number of changes of a table from which on columns are made of them; None: never."""
+        """Return the minimum changes of a table for columns. None: never use columns."""
 
 
 @runtime_checkable
 class StoppableWork(Protocol):
-    """A work that is given the event that the pipe is ended by, which those of the two bases are."""
+    """A work that gets the event that ends the pipe, as the two base classes do."""
 
     stopping: threading.Event
 
 
 @runtime_checkable
 class Target(Protocol):
-    """Where changes go: tables that are kept equal to the source's, or a log of the changes. ``begin`` opens what it needs."""
+    """A destination of changes: tables that equal the source's tables, or a log of the changes."""
 
     @property
     def guarantee(self) -> Guarantee:
-        """What it promises of changes that are given more than once."""
+        """Return the guarantee for repeated changes."""
 
     @property
     def scope(self) -> Scope:
-        """What one commit holds."""
+        """Return the scope of a commit."""
 
     @property
     def is_log(self) -> bool:
-        """Whether it keeps the changes themselves, statements too, and not the rows that they lead to."""
+        """Return whether the target stores changes and statements instead of rows."""
 
     def begin(self, stream: str) -> AbstractContextManager[Work]:
-        """A writer of ``stream``; leaving it without ``commit`` changes nothing that was there.
+        """Open the target's resources and return a writer of ``stream``. Without ``commit`` it changes nothing.
 
         Raises:
-            ConfigError: the target cannot be used as it is set up.
-            TargetError, ConnectionLostError: it cannot be reached now.
+            ConfigError: the target's options are wrong.
+            TargetError, ConnectionLostError: the target is not reachable now.
         """

@@ -1,7 +1,7 @@
-"""Writers of one table, from Arrow: rows and their progress in one commit.
+"""Targets of one table, written from Arrow: rows and their progress in one commit.
 
-``table_target`` of ``canal.targets.DeltaTarget``, ``IcebergTarget``, ``MySQLTarget`` and ``ParquetTarget`` makes them. They never
-decide what a change means: that is done by pipes and by ``apply_changes``.
+``table_target`` of ``canal.targets.DeltaTarget``, ``IcebergTarget``, ``MySQLTarget`` and ``ParquetTarget`` returns them. They
+never interpret a change: pipes and ``apply_changes`` do that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HOMES: Final = {
 
 @attrs.frozen(kw_only=True)
 class Abilities:
-    """What a target of one table can do, beside putting and removing rows."""
+    """Optional abilities of a target of one table."""
 
     only_appends: bool = False
     """The target has no keys: changes are appended, and no row is removed."""
@@ -59,51 +59,53 @@ class Abilities:
 
 
 class TableWork(Protocol):
-    """One transaction on a target: what was read of it is checked when it is written."""
+    """One transaction on a table. ``write`` fails if the table has changed since the transaction began."""
 
     progress: Progress | None
-    """Of the stream, with ``table``; None: nothing of it was applied ever."""
+    """The stream's progress, with ``table``. None: no change of the stream was applied."""
 
     schema: pa.Schema | None
-    """The target's columns; None: there is no table yet, and ``write`` makes it."""
+    """The target's columns. None: there is no table yet, and ``write`` creates it."""
 
     def read(self, keys: pa.Table) -> pa.Table:
-        """The rows with these keys (of the target's types, each once), in any order; not those that are missing."""
+        """Return the rows that exist with these keys (of the target's types, without duplicates), in any order."""
 
     def is_empty(self) -> bool:
-        """Whether the table, which is there, has no rows; asked when a snapshot begins."""
+        """Return whether the existing table has no rows. Called when a snapshot begins."""
 
     def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
-        """Remove the rows whose keys are in ``deletes``, put those of ``upserts``, and store ``progress``: all or nothing.
+        """Remove the rows with the keys in ``deletes``, put ``upserts``, and store ``progress``: all or nothing.
 
-        ``upserts`` has the columns of ``schema``, in its order, and then those of ``added`` that it lacks, which are to be
-        added to the table. The others of ``added`` are to be of this type from now on, by the target's ``abilities``: a wider
-        one, or with ``replace`` any other. No key is in both, none is twice. The columns of
-        ``deletes`` are the keys. With ``replace`` all other rows go. Where ``deletes`` has no columns, there are no keys: rows
-        are only added.
+        Args:
+            upserts: rows with the columns of ``schema``, then the new columns of ``added``.
+            deletes: the key columns. No key is twice, or in ``upserts`` too. Without columns there are no keys, and rows are
+                only appended.
+            progress: the progress to store.
+            added: new columns of the table, and columns that get this other type, as the target's ``abilities`` allow.
+            replace: whether to remove all rows before.
 
         Raises:
-            TargetConflictError: another writer has changed the target since the work was begun.
+            TargetConflictError: another writer has changed the table since the transaction began.
         """
 
 
 @runtime_checkable
 class TableTarget(Protocol):
-    """One table to which changes are applied. It can be pickled, and opens what it needs when a work begins.
+    """One table to which changes are applied. It can be pickled, and opens its resources in ``begin``.
 
     A table that needs upkeep is an ``upkeep.Maintained`` too.
     """
 
     @property
     def abilities(self) -> Abilities:
-        """What ``write`` of its works can do."""
+        """Return what ``TableWork.write`` can do."""
 
     def begin(self, stream: str, keys: tuple[str, ...]) -> AbstractContextManager[TableWork]:
-        """Begin a transaction that reads and writes the progress of ``stream``; leaving it without ``write`` changes nothing."""
+        """Begin a transaction that reads and writes the progress of ``stream``. Without ``write`` it changes nothing."""
 
 
 def need(module: str, extra: str) -> Any:
-    """Import a module that an extra brings.
+    """Import a module of an extra.
 
     Raises:
         ConfigError: it is not installed.
@@ -114,9 +116,9 @@ def need(module: str, extra: str) -> Any:
         raise ConfigError(f"{error.name} is not installed", remedy=f"pip install 'canal-cdc[{extra}]'") from error
 
 
-#: What may be a value of a row in the text of an error.
+#: Parts of an error's text that may be values of a row.
 _VALUES: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\[[^\]]*\]|\{[^}]*\}|\b\d[\d.:-]*""")
-#: Errors that no later attempt mends: names of pyiceberg's, and words of object stores and of file systems.
+#: Errors that no retry mends: classes of pyiceberg, and words of object stores and file systems.
 _REFUSALS: Final = re.compile(
     r"OAuthError|AuthorizationExpiredError|Unauthorized|Forbidden|NotInstalledError|PermissionError|PermissionDenied|"
     r"AccessDenied|Unauthenticated|InvalidAccessKeyId|SignatureDoesNotMatch|DeltaProtocolError"
@@ -128,7 +130,7 @@ def understood(table: str, conflicts: tuple[type[Exception], ...] = ()) -> Itera
     """Raise errors of a target's library as errors of this library.
 
     Args:
-        conflicts: the errors that mean that another writer was quicker.
+        conflicts: errors of a lost race with another writer.
 
     Raises:
         TargetConflictError: one of ``conflicts``.
@@ -140,7 +142,7 @@ def understood(table: str, conflicts: tuple[type[Exception], ...] = ()) -> Itera
         raise
     except conflicts as error:
         raise TargetConflictError(
-            f"another writer changed {table} meanwhile", remedy="Run one query for each table and stream."
+            f"another writer changed {table} meanwhile", remedy="Run one query per table and stream."
         ) from error
     except Exception as error:
         text = f"{type(error).__name__}: {_without_values(error)}".removesuffix(": ")
@@ -148,7 +150,7 @@ def understood(table: str, conflicts: tuple[type[Exception], ...] = ()) -> Itera
         raise TargetError(
             f"{table} cannot be read or written, {text}",
             is_lasting=is_refused,
-            remedy="Give the target credentials that may read and write it, then apply the batch again."
+            remedy="Set credentials that may read and write the target, then apply the batch again."
             if is_refused
             else "Remove the cause, then apply the batch again. The target leaves out the changes that it has by then.",
         ) from error
@@ -166,7 +168,7 @@ def _without_values(error: Exception) -> str:
 
 
 def matching(rows: pa.Table, keys: pa.Table, *, others: bool = False) -> pa.Table:
-    """Those of ``rows`` whose keys are among ``keys`` (of the same types, each once); or the others."""
+    """Return the rows with keys among ``keys`` (of the same types, without duplicates), or with ``others`` the other rows."""
     import pyarrow as pa
 
     numbered = rows.select(keys.column_names).append_column("__row", pa.array(range(rows.num_rows), pa.int64()))

@@ -1,4 +1,4 @@
-"""A Delta table, written by the ``deltalake`` package: no JVM, no jars.
+"""A Delta table, written with the ``deltalake`` package, without a JVM.
 
 Never commits rows without their progress.
 """
@@ -28,41 +28,40 @@ from canal.targets.tables.rewrite import Keys, new_files
 from canal.targets.tables.upkeep import Upkeep
 
 _RETENTION: Final = "delta.logRetentionDuration"
-#: For how long a checkpoint names a removed file, and seconds of it in which VACUUM may come to remove it. What it misses is
-#: named nowhere, as what a killed writer leaves: that goes after so many hours, in which no writer may have it in hand.
+#: A checkpoint names a removed file for the time to keep plus this margin in seconds, in which VACUUM has to remove the file.
+#: VACUUM removes files without a commit, such as from a killed writer, after ``_ORPHANS`` hours.
 _TOMBSTONES: Final = "delta.deletedFileRetentionDuration"
 _MARGIN: Final = 600
 _ORPHANS: Final = 168
 _DELETE: Final = "__canal_delete"
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
-#: Columns of which ``deltalake`` keeps statistics if that property is not set, and characters of a text in statistics.
+#: Columns with statistics if that property is not set, and characters of a text in statistics.
 _INDEXED: Final = 32
 _TEXT: Final = 32
 _HIGHEST: Final = "\U0010ffff"
-#: Features of a table that files written here heed.
+#: Table features that this module supports.
 _FEATURES: Final = frozenset(("appendOnly", "invariants", "timestampNtz"))
-#: The path and size of a file, and of each of its rows whether it stays.
+#: The path and size of a file, and for each of its rows whether it stays.
 _Found: TypeAlias = "tuple[str, int, pa.Array]"
-#: The parts of a progress that are numbers, each the version of a transaction of its own: Delta keeps one number of each.
+#: The integers of a progress. Each is the version of an application transaction: Delta keeps one integer per transaction.
 _NUMBERS: Final = ("txn", "ord", "ts", "snapshot")
 
 
 @attrs.frozen
 class DeltaTableTarget:
-    """One Delta table at ``path``, which the first batch creates if there is none.
+    """One Delta table at ``path``. The first batch creates it.
 
-    The progress is kept as Delta's own application transactions ``canal/<stream>/…``, in the commit of the rows. Two writers
-    of a stream conflict: the second one's commit is refused. Optimizing and vacuuming beside it do no harm; a RESTORE,
-    which leaves the progress where it was, is refused. ``deltalake`` alters no types: the table is read whole and written
-    anew in the commit of the first value that needs a wider one. TIME columns are stored as microseconds (long): Delta has
-    no intervals.
+    The commit that adds rows stores the progress as application transactions ``canal/<stream>/…``. A batch rewrites the files
+    with its keys (copy on write). If two writers of a stream commit at the same time, the second commit fails. A commit during a
+    compaction fails too, and a retry succeeds. A restored table is refused: RESTORE keeps the progress. ``deltalake`` cannot
+    alter types, so the first value that needs a wider type rewrites the whole table. TIME columns are stored as microseconds
+    (long), since Delta has no intervals.
 
     Args:
         path: directory or URL.
-        storage_options: of the object store, as ``deltalake`` takes them.
-        partition_by: columns, where it makes the table.
-        upkeep: have ``apply_changes`` compact and vacuum the table by itself, and its log cut to what is kept; None: it stays
-            as it is.
+        storage_options: options of the object store for ``deltalake``.
+        partition_by: partition columns of a table that this target creates.
+        upkeep: when to compact and vacuum the table, and truncate its log. None: never.
     """
 
     path: str
@@ -84,10 +83,10 @@ class DeltaTableTarget:
         yield work
 
     def maintain(self, stream: str, upkeep: Upkeep) -> None:
-        """OPTIMIZE, and VACUUM of what no version of the time to keep needs, and of files of a week ago that no commit names.
+        """OPTIMIZE, then VACUUM files that no version of the time to keep needs, and week-old files that no commit names.
 
-        Sets ``delta.logRetentionDuration`` to that time, and ``delta.deletedFileRetentionDuration`` to a little more: else
-        each checkpoint would name the files that were removed in the last seven days.
+        Set ``delta.logRetentionDuration`` to the time to keep, and ``delta.deletedFileRetentionDuration`` to a little more.
+        Otherwise each checkpoint would name the files that were removed in the last seven days.
         """
         lake = need("deltalake", "lake")
         with understood(self.path, (lake.exceptions.CommitFailedError,)):
@@ -103,7 +102,7 @@ class DeltaTableTarget:
             versions = _versions_since(table, time.time() - upkeep.keep)
             table.vacuum(0, dry_run=False, enforce_retention_duration=False, keep_versions=versions)
             table.vacuum(_ORPHANS, dry_run=False, enforce_retention_duration=False, keep_versions=versions, full=True)
-            # The last commit has the whole progress, whatever of the log goes.
+            # The last commit has the whole progress, so the log before it can go.
             work = _DeltaWork(self, table, stream, ())
             if work.progress is not None:
                 table.create_write_transaction([], "append", table.schema(), commit_properties=work.commit(work.progress))
@@ -129,15 +128,15 @@ class _DeltaWork:
         if numbers["txn"] is None:
             return None
         table = TableProgress(**numbers)
-        for limit in (1, 100, None):  # what is no number is in the commit itself, mostly the last
+        for limit in (1, 100, None):  # the commit has the rest, usually the last commit
             for commit in self._table.history(limit):
                 if self._app in commit:
                     whole = Progress.from_text(commit[self._app])
                     return whole if whole.table and whole.table.last_change == table.last_change else Progress(table=table)
                 if commit.get("operation") == "RESTORE":
                     raise StreamMismatchError(
-                        f"{self._target.path} was restored to an earlier version, with its rows but not with its progress",
-                        remedy="Apply under another stream name, with a snapshot (snapshot='replace').",
+                        f"{self._target.path} was restored to an earlier version, which has its rows but not its progress",
+                        remedy="Apply the changes under another stream name, and begin with a snapshot (snapshot='replace').",
                     )
         return Progress(table=table)
 
@@ -173,7 +172,7 @@ class _DeltaWork:
                     mode = "overwrite" if replace else "append"
                     lake.write_deltalake(self._table, upserts, mode=mode, commit_properties=commit)
                 elif self._is_plain():
-                    # ``deltalake`` would repeat the commit behind one that has compacted the same files.
+                    # ``deltalake`` would retry the commit after a compaction of the same files.
                     self._overwrite(upserts, deletes, self.commit(progress, retries=0))
                 else:
                     self._merge(lake, upserts, deletes, commit)
@@ -190,7 +189,7 @@ class _DeltaWork:
         )
 
     def _prepare(self, lake: Any, schema: pa.Schema, added: list[pa.Field]) -> None:
-        """Make the table, or its new columns: a commit of its own that changes no row."""
+        """Create the table, or its new columns, in a separate commit that changes no row."""
         if self._table is None:
             target = self._target
             self._table = self._made(lake, target, schema)
@@ -210,14 +209,14 @@ class _DeltaWork:
             raise TargetSchemaError(f"Delta cannot make {target.path}: {error}", remedy="Rename the columns.") from error
 
     def _rewritten(self, upserts: pa.Table, deletes: pa.Table) -> pa.Table:
-        """The whole table as it is to be, in the columns of ``upserts``."""
+        """Return all rows of the table after the batch, with the columns of ``upserts``."""
         rows = fit(self._table.to_pyarrow_table(), upserts.schema)
         if deletes.num_columns:
             rows = matching(rows, pa.concat_tables([upserts.select(deletes.column_names), deletes]), others=True)
         return pa.concat_tables([rows, upserts])
 
     def _is_plain(self) -> bool:
-        """Return whether the table has no partitions, constraints and features, which only ``deltalake`` itself heeds."""
+        """Return whether the table has no partitions, constraints or features that only ``deltalake`` supports."""
         protocol, metadata = self._table.protocol(), self._table.metadata()
         features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
         fields = self._table.schema().fields
@@ -229,7 +228,7 @@ class _DeltaWork:
         )
 
     def _overwrite(self, upserts: pa.Table, deletes: pa.Table, commit: Any) -> None:
-        """Write the files that have rows with these keys anew, without those rows and with the new ones, in one commit."""
+        """Replace the files that have rows with these keys, in one commit: keep their other rows, and add the new rows."""
         actions, storage = need("deltalake.transaction", "lake"), self._storage()
         keys = pa.concat_tables([upserts.select(deletes.column_names), deletes])
         found = list(self._touched(Keys(keys), storage)) if keys.num_rows else []
@@ -248,7 +247,7 @@ class _DeltaWork:
         return PyFileSystem(handler(self._table.table_uri, self._target._options))
 
     def _touched(self, keys: Keys, storage: PyFileSystem) -> Iterator[_Found]:
-        """Yield the files that have rows with one of the keys."""
+        """Yield the files with rows of these keys."""
         files = pa.table(self._table.get_add_actions(flatten=True))
         bounds = {name: _bounds(files, name) for name in keys.names if f"min.{name}" in files.column_names}
         for number, (path, size) in enumerate(zip(files["path"].to_pylist(), files["size_bytes"].to_pylist())):
@@ -258,7 +257,7 @@ class _DeltaWork:
                     yield path, size, others
 
     def _measured(self) -> list[str]:
-        """Return the columns of which each file has statistics; none if they cannot be exact."""
+        """Return the columns with statistics in each file. Return none if some of them cannot be exact."""
         metadata, fields = self._table.metadata(), pa.schema(self._table.schema().to_arrow())
         if named := metadata.configuration.get(_STATISTICS):
             names = named.split(",")
@@ -276,19 +275,19 @@ class _DeltaWork:
         on = " AND ".join(f"t.{_quoted(key)} = s.{_quoted(key)}" for key in self._keys)
         columns = {_quoted(name): f"s.{_quoted(name)}" for name in upserts.column_names}
         version = self._table.version()
-        # A streamed source rules out no file by the statistics of its keys.
+        # A streamed source skips no file by statistics, which are rounded for decimals.
         is_streamed = any(pa.types.is_decimal(source.schema.field(key).type) for key in self._keys)
         merge = self._table.merge(
             source, on, source_alias="s", target_alias="t", streamed_exec=is_streamed, commit_properties=commit
         )
         merge = merge.when_matched_delete(f"s.{_DELETE}").when_matched_update(columns)
         merge.when_not_matched_insert(columns, f"NOT s.{_DELETE}").execute()
-        if self._table.version() == version:  # nothing to do is no commit
+        if self._table.version() == version:  # a merge without effect makes no commit
             self._table.create_write_transaction([], "append", self._table.schema(), commit_properties=commit)
 
 
 def _versions_since(table: Any, moment: float) -> list[int]:
-    """Those that were the newest at ``moment`` or later."""
+    """Return the versions that were the newest at ``moment`` or later."""
     found = []
     for commit in table.history():
         found.append(int(commit["version"]))
@@ -298,7 +297,7 @@ def _versions_since(table: Any, moment: float) -> list[int]:
 
 
 def _near(keys: pa.Table) -> pc.Expression | None:
-    """Return a filter that every row with one of the keys passes, or None if there is no exact one.
+    """Return a filter for all rows with these keys, or None if no filter is exact.
 
     The log keeps the statistics of a file as JSON numbers, which round decimals. Arrow cannot compare text with the views of
     text that a merge writes.
@@ -313,7 +312,7 @@ def _near(keys: pa.Table) -> pc.Expression | None:
 
 
 def _is_exact(kind: pa.DataType) -> bool:
-    """Return whether bounds of values in the log are exact, or are rounded away from the values."""
+    """Return whether bounds of this type in the log enclose all values."""
     tests = (pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp, pa.types.is_string, pa.types.is_boolean)
     return any(test(kind) for test in tests)
 
@@ -324,16 +323,16 @@ def _read(storage: PyFileSystem, path: str, columns: list[str] | None = None) ->
 
 
 def _bounds(files: pa.Table, name: str) -> list[tuple[Any, Any]]:
-    """Return the least and the greatest value of a column in each file, None if it is not known; dates and times as numbers."""
+    """Return the minimum and maximum of a column in each file, or None if unknown. Dates and times are integers."""
     low, high = files[f"min.{name}"], files[f"max.{name}"]
     if not _is_exact(low.type):
         return [(None, None)] * len(files)
     if pa.types.is_timestamp(low.type):
         low, high = (one.cast(pa.timestamp("us", low.type.tz)).cast(pa.int64()) for one in (low, high))
-        high = pc.add(high, 999)  # the log may have milliseconds
+        high = pc.add(high, 999)  # the log may have whole milliseconds
     elif pa.types.is_date32(low.type):
         low, high = low.cast(pa.int32()), high.cast(pa.int32())
-    elif not pa.types.is_integer(low.type):  # ``deltalake`` cuts a text of the highest characters, and so makes it less
+    elif not pa.types.is_integer(low.type):  # ``deltalake`` makes a text smaller when it truncates U+10FFFF
         high = pc.if_else(pc.match_substring(high.cast(pa.string()), _HIGHEST), None, high.cast(pa.string()))
     return list(zip(low.to_pylist(), high.to_pylist()))
 
@@ -343,7 +342,7 @@ def _may_have(keys: Keys, name: str, low: Any, high: Any) -> bool:
 
 
 def _with_statistics(schema: pa.Schema) -> dict[str, str] | None:
-    """Return the property that names the columns with exact statistics: readers lose rows to those of decimals and of NaN."""
+    """Return the property that names columns with exact statistics. Readers lose rows by those of decimals and NaN."""
     names = [field.name for field in schema if _is_exact(field.type)]
     is_plain = names and all(re.fullmatch(r"\w+", name) for name in names)
     return {_STATISTICS: ",".join(names)} if is_plain else None
@@ -352,7 +351,7 @@ def _with_statistics(schema: pa.Schema) -> dict[str, str] | None:
 def _statistics(rows: pa.Table, names: Sequence[str]) -> str:
     """Return the statistics of a file: of all these columns, or only the count of rows.
 
-    ``deltalake`` 1.6 leaves out a file, in reads by a column, that has statistics of other columns alone.
+    ``deltalake`` 1.6 skips a file in reads that filter by a column, if the file has statistics of other columns only.
     """
     found: dict[str, Any] = {"numRecords": rows.num_rows}
     try:

@@ -1,6 +1,6 @@
-"""An Iceberg table, written by the ``pyiceberg`` package: no JVM, no jars.
+"""An Iceberg table, written with the ``pyiceberg`` package, without a JVM.
 
-Never lets a commit be repeated on top of another writer's: that could apply a batch twice.
+Never repeats a commit after another writer's commit: that could apply a batch twice.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from canal.targets.tables.rewrite import Keys, new_files
 from canal.targets.tables.upkeep import Upkeep
 
 _RETRIES: Final = "commit.retry.num-retries"
-#: So that the file of a commit's metadata goes when a hundred others have come.
+#: Keeps the last hundred metadata files.
 _FEW: Final = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100"}
 
 
-#: The task that reads a file, and of each of its rows whether it stays.
+#: The scan task of a file, and for each of its rows whether it stays.
 _Found: TypeAlias = "tuple[Any, pa.Array]"
 
 
 @attrs.frozen
 class IcebergTableTarget:
-    """One Iceberg table, which the first batch creates if there is none.
+    """One Iceberg table. The first batch creates it.
 
-    The progress is a property of the snapshot that holds the rows, so a roll-back of the table takes both back, and one of
-    the table for when old snapshots have expired. Two writers of a stream conflict: the second one's commit is refused.
-    Files are rewritten (copy on write). A column that Iceberg alters to no wider type (a decimal with more digits behind the
-    point, an int that becomes a decimal) is made anew under its name: the table is read whole and written anew in the commit
-    of the first value that needs it. TIME columns are stored as microseconds (long): Iceberg has no intervals.
+    The progress is a property of the snapshot that has the rows, so a rollback of the table resets both. It is a property of the
+    table too, for the time when old snapshots have expired. If two writers of a stream commit at the same time, the second commit
+    is refused. A batch rewrites the files that have rows with its keys (copy on write). Iceberg cannot give a column some wider
+    types (a decimal with a larger scale, a decimal for an int). The commit of the first value that needs such a type drops the
+    column, adds it with the new type, and rewrites the whole table. TIME columns are stored as microseconds (long), since Iceberg
+    has no intervals.
 
     Args:
         table: ``namespace.table``.
-        catalog: its name in pyiceberg's configuration, or of your choice.
-        properties: of the catalog, where the configuration has none (``type``, ``uri``, ``warehouse`` …).
-        upkeep: have ``apply_changes`` put small files together by itself, and remove old snapshots with their files; None: the
-            table stays as it is.
+        catalog: its name in pyiceberg's configuration, or any name.
+        properties: properties of a catalog that is not in the configuration (``type``, ``uri``, ``warehouse`` …).
+        upkeep: when to compact files, and to expire old snapshots with their files. None: never.
     """
 
     table: str
@@ -68,9 +68,9 @@ class IcebergTableTarget:
         yield work
 
     def maintain(self, stream: str, upkeep: Upkeep) -> None:
-        """Rewrite small files as one, expire snapshots older than the time to keep, and delete the files that only they had.
+        """Compact small files, expire snapshots older than the time to keep, and delete files that only they had.
 
-        Snapshots that a tag or a branch names stay. Sets ``write.metadata.delete-after-commit.enabled``.
+        Keep snapshots that a tag or a branch names. Set ``write.metadata.delete-after-commit.enabled``.
         """
         errors = need("pyiceberg.exceptions", "lake")
         with understood(self.table, (errors.CommitFailedException,)):
@@ -86,7 +86,7 @@ _lock = threading.Lock()
 
 
 def _catalog(name: str, properties: tuple[tuple[str, str], ...]) -> Any:
-    """One for all who ask for it; of more than eight the one that was asked for longest ago is closed."""
+    """Return the shared catalog of this name and properties. Keep the eight catalogs that were used last."""
     key = name, properties
     with _lock:
         found = _kept.pop(key, None) or need("pyiceberg.catalog", "lake").load_catalog(name, **dict(properties))
@@ -114,13 +114,13 @@ class _IcebergWork:
         return self._table is not None
 
     def _begun(self) -> Any:
-        """A transaction whose commit is not repeated behind another's: that would not look at the table again."""
+        """Return a transaction whose commit is not retried: a retry would not read the table again."""
         properties = {**self._table.metadata.properties, _RETRIES: "0"}
         self._table.metadata = self._table.metadata.model_copy(update={"properties": properties})
         return _transactions()(self._table)
 
     def compact(self, small: int) -> None:
-        """Write the rows of files that are smaller than so many bytes anew, some of them at once."""
+        """Rewrite files with fewer bytes than ``small``, several files as one."""
         found = [task for task in self._table.scan().plan_files() if not task.delete_files]
         for group in _groups([task for task in found if task.file.file_size_in_bytes < small], small):
             self._rewrite(group)
@@ -138,7 +138,7 @@ class _IcebergWork:
         transaction.commit_transaction()
 
     def expire(self, keep: float) -> None:
-        """Remove snapshots that are older than so many seconds, but the one that was the newest then, and what only they had."""
+        """Remove snapshots older than ``keep`` seconds, except the newest of them, and files that only they had."""
         if few := {name: value for name, value in _FEW.items() if name not in self._table.properties}:
             transaction = self._begun()
             transaction.set_properties(few)
@@ -160,7 +160,7 @@ class _IcebergWork:
                 self._table.io.delete(path)
 
     def _files(self, snapshot: Any) -> set[str]:
-        """All that a snapshot is made of."""
+        """Return the paths of all files of a snapshot."""
         found = {snapshot.manifest_list}
         for manifest in snapshot.manifests(self._table.io):
             found.add(manifest.manifest_path)
@@ -174,13 +174,13 @@ class _IcebergWork:
             text = snapshot.summary.additional_properties.get(self._name) if snapshot.summary else None
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
-            if parent is not None and snapshot is None and text is None:  # it has expired
+            if parent is not None and snapshot is None and text is None:  # the parent has expired
                 text = self._table.properties.get(self._name)
         if text is None:
             return None
         progress = Progress.from_text(text)
         whole = Progress.from_text(self._table.properties.get(self._name, text))
-        # A table that was rolled back has other properties.
+        # After a rollback the properties are of a later commit.
         is_same = whole.table and progress.table and whole.table.last_change == progress.table.last_change
         return whole if is_same else progress
 
@@ -197,7 +197,7 @@ class _IcebergWork:
         return fit(reader(self._table.metadata, self._table.io, scan.projection(), scan.row_filter).to_table(tasks), schema)
 
     def _touched(self, keys: Keys) -> Iterator[_Found]:
-        """Yield the tasks of files that have rows with one of the keys, and of each of their rows whether its key is another."""
+        """Yield the scan tasks of files that have rows with the keys, and for each row whether it has none of the keys."""
         scan = self._table.scan().select(*keys.names)
         reader = need("pyiceberg.io.pyarrow", "lake").ArrowScan
         reader = reader(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
@@ -232,7 +232,7 @@ class _IcebergWork:
             transaction.commit_transaction()
 
     def _overwrite(self, transaction: Any, found: list[_Found], upserts: pa.Table, properties: dict[str, str]) -> None:
-        """Write files anew, without the rows of the batch's keys and with its own, in one snapshot."""
+        """Replace files in one snapshot: keep the rows without the batch's keys, and add the rows of the batch."""
         made, numbers = need("pyiceberg.io.pyarrow", "lake")._dataframe_to_data_files, itertools.count()
         kept = (self._rows([task], upserts.schema).filter(others) for task, others in found)
         with transaction.update_snapshot(properties).overwrite() as update:
@@ -243,12 +243,12 @@ class _IcebergWork:
                     update.append_data_file(file)
 
     def _anew(self, added: list[pa.Field]) -> list[str]:
-        """Names of the columns that the table has and that Iceberg does not alter so."""
+        """Return the columns of the table that Iceberg cannot alter to the new type."""
         types = {} if self.schema is None else {field.name: field.type for field in self.schema}
         return [field.name for field in added if field.name in types and not _evolves(types[field.name], field.type)]
 
     def _alter(self, transaction: Any, added: list[pa.Field], anew: list[str]) -> None:
-        """Add and widen columns; those that are made anew get an id of their own where they were."""
+        """Add and widen columns. Columns in ``anew`` are dropped, and added with a new id at the same place."""
         if anew:
             self._check_free(anew)
             with transaction.update_schema(allow_incompatible_changes=True) as update:
@@ -268,15 +268,15 @@ class _IcebergWork:
         used |= set(table.schema().identifier_field_ids)
         if bound := [name for name in names if table.schema().find_field(name).field_id in used]:
             raise TargetSchemaError(
-                f"the columns {', '.join(bound)} of {self._target.table} must have other types, and the table is partitioned, "
-                "sorted or identified by them",
-                remedy="Drop the table, and its progress with it, and take a snapshot.",
+                f"the columns {', '.join(bound)} of {self._target.table} must get other types, but they are columns of its "
+                "partitions, sort order or identifier",
+                remedy="Drop the table, which has its progress, and take a snapshot.",
             )
 
     def _remove(
         self, transaction: Any, upserts: pa.Table, deletes: pa.Table, replace: bool, *, whole: bool
     ) -> tuple[list[_Found], list[pa.Table]]:
-        """Find the files that have rows with these keys; or delete all rows, and return those that are to stay."""
+        """Find the files that have rows with these keys. Or delete all rows, and return the rows that stay."""
         if self._table.current_snapshot() is None or not (replace or whole or deletes.num_columns):
             return [], []
         keys = pa.concat_tables([upserts.select(self._keys), deletes]) if deletes.num_columns else None
@@ -290,7 +290,7 @@ class _IcebergWork:
 
 
 def _may_have(file: Any, field: Any, keys: Keys) -> bool:
-    """Return whether a data file may have one of the keys in a column, by the file's bounds."""
+    """Return whether a data file may have one of the keys, by the file's bounds of a key column."""
     types = need("pyiceberg.types", "lake")
     known = types.IntegerType, types.LongType, types.DateType, types.TimestampType, types.TimestamptzType, types.StringType
     low, high = ((bounds or {}).get(field.field_id) for bounds in (file.lower_bounds, file.upper_bounds))
@@ -301,7 +301,7 @@ def _may_have(file: Any, field: Any, keys: Keys) -> bool:
 
 
 def _evolves(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether Iceberg itself alters so: int to long, float to double, more digits of a decimal before the point."""
+    """Return whether Iceberg alters the type: int to long, float to double, a decimal to a larger precision."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         return all(one.type == other.type or _evolves(one.type, other.type) for one, other in zip(old, new))
     if pa.types.is_decimal(old) and pa.types.is_decimal(new):
@@ -313,13 +313,13 @@ def _evolves(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def _short(progress: Progress) -> str:
-    """Every snapshot is in the metadata of all that follow: the GTIDs of its batch and the types need not be."""
+    """Return the progress without GTIDs and types: the metadata of all later snapshots repeat it."""
     table = None if progress.table is None else attrs.evolve(progress.table, gtid="", gtids="", types="")
     return attrs.evolve(progress, table=table).to_text()
 
 
 def _groups(tasks: list[Any], size: int) -> Iterator[list[Any]]:
-    """Two files at least, of so many bytes together."""
+    """Yield groups of at least two files, with about ``size`` bytes each."""
     group: list[Any] = []
     total = 0
     for task in sorted(tasks, key=lambda task: task.file.file_size_in_bytes):
@@ -333,7 +333,7 @@ def _groups(tasks: list[Any], size: int) -> Iterator[list[Any]]:
         yield group
 
 
-#: The files in manifests, which never change, by their paths: those that were looked at last.
+#: The data files of each manifest by its path. Manifests never change.
 _MANIFESTS: dict[str, set[str]] = {}
 _MANIFESTS_KEPT: Final = 10_000
 
@@ -349,7 +349,7 @@ def _in_manifest(manifest: Any, io: Any) -> set[str]:
 
 @cache
 def _transactions() -> type[Any]:
-    """pyiceberg's transactions; theirs copy the whole metadata, all snapshots in it, each time that they look at it."""
+    """Return a Transaction that caches its metadata. pyiceberg copies all metadata at each access."""
     transaction: type[Any] = need("pyiceberg.table", "lake").Transaction
 
     class Transaction(transaction):  # type: ignore[misc]

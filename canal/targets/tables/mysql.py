@@ -1,7 +1,7 @@
-"""A table of a MySQL or MariaDB server, written by PyMySQL: rows and progress in one transaction.
+"""A table of a MySQL or MariaDB server, written with PyMySQL: rows and progress in one transaction.
 
-Never makes the table: its types, keys and collations are the user's to choose. Only a number or a moment that a column cannot
-hold makes that wider.
+Never creates the table: the user chooses its types, keys and collations. A column becomes wider only if it cannot hold a number
+or a moment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from canal.targets.tables.mysql_types import is_changed, redefined, wider_type
 log = logging.getLogger("canal.pipe")
 
 _SLICE: Final = 500
-#: Bytes of a number, a date or a separator in a statement, at most.
+#: Maximum bytes of a number, a date or a separator in a statement.
 _CELL: Final = 48
 _NO_TABLE: Final = 1146
 _DUPLICATE: Final = 1062
@@ -40,22 +40,22 @@ _MODE: Final = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISIO
 
 @attrs.frozen
 class MySQLTableTarget:
-    """A table that exists, in another server or schema than the source's; its columns are of the source's types.
+    """An existing table, in another server or schema than the source's, with columns of the source's types.
 
-    Its engine has transactions (InnoDB). Generated columns are left to the server. A snapshot that is read in chunks, and a
-    transaction that is split over batches, may for a while have one value twice in a unique key that is not ``keys``: make
-    such keys when the target has caught up.
+    Its engine has transactions (InnoDB). The server computes generated columns. A snapshot in chunks and a transaction that is
+    split over batches may temporarily repeat a value of a unique key that is not in ``keys``: create such keys when the
+    target has caught up.
 
-    Rows and the progress, a row of ``progress_table`` (which is made), are written in one transaction, under a lock on that
-    row: a second writer waits, then leaves out what the first has done. Rows with the keys of the batch are deleted and put
-    anew; triggers of the target see that, and foreign keys are not checked. What the server would only warn of, or not even
-    that (a value cut or rounded), is an error. Numbers and moments that need a wider column get it by an ALTER before the rows,
-    which a second writer may get in between.
+    Rows and the progress, a row of ``progress_table`` (which the target creates), are written in one transaction, under a lock
+    on that row: a second writer waits, then skips the changes of the first writer. Rows with the keys of the batch are deleted
+    and inserted again. Triggers see that, and foreign keys are not checked. A value that the server would truncate or round is
+    an error. Numbers and moments that need a wider column get an ALTER before the rows. A second writer may
+    write between the two.
 
     Args:
         table: ``schema.table``.
-        connect: arguments of ``pymysql.connect``: host, user, password … The user needs SELECT, INSERT, DELETE on the table, and
-            ALTER for a wider column; the first three and UPDATE on the progress table, and CREATE for it where it is not there.
+        connect: arguments of ``pymysql.connect``: host, user, password … The user needs SELECT, INSERT and DELETE on the table,
+            and ALTER for a wider column; SELECT, INSERT, UPDATE and DELETE on the progress table, and CREATE if it is missing.
         progress_table: its name, in the schema of the table.
     """
 
@@ -67,13 +67,13 @@ class MySQLTableTarget:
 
     def __attrs_post_init__(self) -> None:
         if self.table.count(".") != 1:
-            raise ConfigError(f"the table must be given as schema.table, not {self.table!r}")
+            raise ConfigError(f"table must be schema.table, not {self.table!r}")
         check_arguments("connect of MySQLTarget", self.connect, pymysql.connect)
 
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_MySQLWork]:
         if not keys:
-            raise ConfigError("changes themselves cannot be appended to a MySQL table", remedy="Give its keys.")
+            raise ConfigError("MySQLTarget cannot append changes", remedy="Set keys to the key columns of the table.")
         try:
             options = {"charset": "utf8mb4", "connect_timeout": 10, **self.connect}
             connection = pymysql.connect(**options, autocommit=False)
@@ -87,15 +87,15 @@ class MySQLTableTarget:
         number = error.args[0] if error.args else 0
         what = f"{self.table}: error {number} ({type(error).__name__})"
         if number in _CONFLICTS:
-            return TargetConflictError(f"another writer holds what is to be written to {what}", remedy="Apply the batch again.")
+            return TargetConflictError(f"another writer has locked rows of {what}", remedy="Apply the batch again.")
         if number in _LOST or isinstance(error, pymysql.OperationalError) and number in (2002, 2003):
             return ConnectionLostError(f"the connection to the target broke, {what}")
         if number == _DUPLICATE:
             return TargetSchemaError(
-                f"a value is there twice in a unique key of {what}",
-                remedy="Drop the unique keys that are not the keys of apply_changes, and make them again when the target has "
-                "caught up: chunks of a snapshot are read at moments of their own, and a transaction may be split. If it is in "
-                "those keys, give their columns the source's collation: two texts may be the same to another one.",
+                f"a unique key would have a value twice in {what}",
+                remedy="Drop the unique keys other than the keys of apply_changes, and create them again when the target has "
+                "caught up: chunks of a snapshot are read at different times, and a transaction may be split. If the value is in "
+                "the keys of apply_changes, use the source's collation: another collation may treat two texts as equal.",
             )
         if isinstance(error, (pymysql.err.DataError, pymysql.err.IntegrityError, pymysql.err.ProgrammingError)):
             return _unfit(self.table, f"the server refuses rows of {what}", str(error.args[-1]))
@@ -103,7 +103,7 @@ class MySQLTableTarget:
 
 
 class _MySQLWork:
-    """A transaction that holds the lock on the stream's progress."""
+    """A transaction that has locked the progress of the stream."""
 
     def __init__(self, target: MySQLTableTarget, connection: Any, cursor: Any, stream: str, keys: Sequence[str]) -> None:
         self._connection, self._cursor, self._keys = connection, cursor, keys
@@ -127,12 +127,12 @@ class _MySQLWork:
         states = table_states(ask, schema, table, release=read_release(ask))
         if not states:
             raise TargetSchemaError(
-                f"there is no table {schema}.{table}", remedy="Create it as the source's is (SHOW CREATE TABLE)."
+                f"there is no table {schema}.{table}", remedy="Create it like the source's table (SHOW CREATE TABLE)."
             )
         return list(states[0].shown)
 
     def _facts(self, schema: str, table: str) -> set[str]:
-        """The columns that the server reckons itself; and whether rows and progress go in one transaction is checked."""
+        """Return the generated columns. Raise TargetSchemaError if the table has no transactions."""
         at = "table_schema = %s AND table_name = %s"
         self._cursor.execute(
             "SELECT t.engine, e.transactions FROM information_schema.tables t LEFT JOIN information_schema.engines e"
@@ -169,7 +169,7 @@ class _MySQLWork:
         return None if text is None else Progress.from_text(text)
 
     def _lock(self) -> None:
-        """Take the row of the stream's progress, which is made where there is none."""
+        """Lock the progress row of the stream. Create the row if it is missing."""
         where = f"FROM {self._progress_table} WHERE stream = %s AND target = %s"
         if not self._cursor.execute(f"SELECT 1 {where}", self._names):
             self._connection.rollback()
@@ -178,7 +178,7 @@ class _MySQLWork:
                 self._names,
             )
         else:
-            self._connection.rollback()  # no snapshot from before the lock
+            self._connection.rollback()  # end the snapshot of before the lock
         self._cursor.execute(f"SELECT progress {where} FOR UPDATE", self._names)
 
     def read(self, keys: pa.Table) -> pa.Table:
@@ -202,7 +202,7 @@ class _MySQLWork:
             adds = ", ".join(f"ADD {_quoted(name)} …" for name in lacking)
             raise TargetSchemaError(
                 f"the table {self._table} lacks {', '.join(lacking)}",
-                remedy="Give it the types of the source's columns (SHOW CREATE TABLE there), which are to take NULL: "
+                remedy="Add them with the types of the source's columns (SHOW CREATE TABLE), without NOT NULL: "
                 f"ALTER TABLE {self._table} {adds}",
             )
         self._make_wider(upserts)
@@ -228,10 +228,10 @@ class _MySQLWork:
         self._connection.commit()
 
     def _make_wider(self, upserts: pa.Table) -> None:
-        """Before any row: an ALTER ends the transaction, and with it the lock."""
+        """Widen columns before any row is written: ALTER ends the transaction and its lock."""
         mine = [column for column in self._declared if column.name not in self._generated]
         if changed := [column.name for column in mine if is_changed(column, upserts[column.name])]:
-            raise _unfit(self._table, f"values would be filled up or cut in {self._table}", f"column '{changed[0]}'")
+            raise _unfit(self._table, f"the server would pad or truncate values in {self._table}", f"column '{changed[0]}'")
         wider = [(column, kind) for column in mine if (kind := wider_type(column, upserts[column.name]))]
         if not wider:
             return
@@ -247,8 +247,8 @@ class _MySQLWork:
                 raise
             names = ", ".join(column.name for column, _ in wider)
             raise TargetSchemaError(
-                f"the columns {names} of {self._table} must become wider, and the server refuses that: error {error.args[0]}",
-                remedy=f"Run this there, or grant ALTER on the table: {sql}",
+                f"the columns {names} of {self._table} must become wider, but the server refuses: error {error.args[0]}",
+                remedy=f"Run this statement, or grant ALTER on the table: {sql}",
             ) from error
         if self._stored() != self.progress:
             raise TargetConflictError(
@@ -256,16 +256,16 @@ class _MySQLWork:
             )
 
     def _where(self, keys: pa.Table) -> Iterator[tuple[str, list[Any]]]:
-        """Conditions for slices of the keys, and their values."""
+        """Yield conditions for slices of the keys, with their values."""
         texts = {column.name for column in self._declared if column.charset not in (None, "binary")}
         tested = [(_quoted(name).replace("%", "%%"), keys[name]) for name in keys.column_names]
-        # To the target's collation 'a' may be 'A': only the bytes tell. The column itself is tested for the sake of its index.
+        # Bytes decide: the target's collation may treat 'a' and 'A' as equal. The plain column is tested for its index.
         tested += [
             (f"CAST(CONVERT({_quoted(name).replace('%', '%%')} USING utf8mb4) AS BINARY)", keys[name].cast(pa.binary()))
             for name in keys.column_names
             if name in texts
         ]
-        one = "(" + " AND ".join(f"{name} = %s" for name, _ in tested) + ")"  # not all servers use an index for (a, b) IN (…)
+        one = "(" + " AND ".join(f"{name} = %s" for name, _ in tested) + ")"  # some servers use no index for (a, b) IN (…)
         for batch in self._slices(pa.table([values for _, values in tested], [str(n) for n in range(len(tested))])):
             columns = [column.to_pylist() for column in batch.columns]
             if keys.num_columns == 1:
@@ -275,7 +275,7 @@ class _MySQLWork:
                 yield " OR ".join([one] * len(batch)), [value for row in zip(*columns) for value in row]
 
     def _slices(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Of so many rows, and of no more than a statement may have bytes; a larger row is alone."""
+        """Yield slices by rows and by bytes of a statement. A larger row is a slice."""
         waiting = rows.to_batches(max_chunksize=_SLICE)[::-1]
         while waiting:
             batch = waiting.pop()
@@ -288,20 +288,20 @@ class _MySQLWork:
     def _check_warnings(self) -> None:
         self._cursor.execute("SHOW WARNINGS")
         if warnings := self._cursor.fetchall():
-            what = f"the server changes values that are written to {self._table}: warning {warnings[0][1]}"
+            what = f"the server changes values in {self._table}: warning {warnings[0][1]}"
             raise _unfit(self._table, what, str(warnings[0][2]))
 
 
 def _unfit(table: str, what: str, said: str) -> TargetSchemaError:
-    """With the column that the server names, whose values it may quote too."""
+    """Return an error with the column in the server's text, without values in the text."""
     found = re.search(r"column '([^']+)'|column (?:`[^`]*`\.){2}`([^`]+)`", said)
     if found is None:
-        return TargetSchemaError(what, remedy="Give the target the columns of the source.")
+        return TargetSchemaError(what, remedy="Create the columns of the source in the target.")
     name = found[1] or found[2]
     quoted = table if "`" in table else ".".join(map(_quoted, table.split(".")))
     return TargetSchemaError(
         f"{what}, column {name}",
-        remedy=f"Give the column the source's type (SHOW CREATE TABLE there): ALTER TABLE {quoted} MODIFY {_quoted(name)} …",
+        remedy=f"Change the column to the source's type (SHOW CREATE TABLE): ALTER TABLE {quoted} MODIFY {_quoted(name)} …",
     )
 
 

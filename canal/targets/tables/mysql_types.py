@@ -1,6 +1,6 @@
-"""Which type a column of a MySQL table must have so that it holds what is written to it.
+"""Finds the type that a column of a MySQL table needs for given values.
 
-Never asks a server: the declared type and the values decide.
+Never queries a server: the declared type and the values decide.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _RANGES: Final = {
     for name, bits in _BITS.items()
     for sign in (" unsigned", "")
 }
-#: A default or ON UPDATE that must have the digits of its column.
+#: A default or ON UPDATE, which needs the fraction digits of the column.
 _NOW: Final = re.compile(r"(?i)\bcurrent_timestamp(\(\d*\))?")
 _COMMENT: Final = " COMMENT '"
 
 
 def wider_type(column: ColumnSchema, values: pa.ChunkedArray) -> str:
-    """The type that holds these values beside all that the column may have; "" where its own does.
+    """Return the type for these values and all values of the column's type, or "" if that type is enough.
 
-    MySQL refuses integers that are too large, but rounds moments without a word.
+    MySQL refuses large integers, but silently rounds moments.
     """
     base, kind = column.base_type, values.type
     if values.null_count == len(values):
@@ -55,7 +55,7 @@ def _wider_integer(declared: str, values: pa.ChunkedArray) -> str:
 
 
 def is_changed(column: ColumnSchema, values: pa.ChunkedArray) -> bool:
-    """Whether the server would fill a value up, or cut blanks from it, without a word."""
+    """Return whether the server would silently pad a value, or remove its trailing blanks."""
     if column.base_type == "char":
         return bool(pc.any(pc.ends_with(values, " ")).as_py())
     if column.base_type == "binary":
@@ -74,13 +74,13 @@ def _arguments(column: ColumnSchema) -> tuple[int, ...]:
 
 
 def redefined(create: str, name: str, declared: str, kind: str) -> str:
-    """The definition of a column in SHOW CREATE TABLE, with all that it has, of another type."""
+    """Return the definition of a column in SHOW CREATE TABLE, with another type."""
     head = f"  {name} {declared}"
     line = next((line for line in create.splitlines() if line.startswith(head)), "")
     if not line:
         raise TargetSchemaError(
-            f"the column {name} must become {kind}, and SHOW CREATE TABLE does not show it as {declared}",
-            remedy="Alter it as the source was altered.",
+            f"the column {name} must become {kind}, but SHOW CREATE TABLE does not show it as {declared}",
+            remedy="Alter it like the source.",
         )
     rest, mark, comment = line[len(head) :].rstrip(",").partition(_COMMENT)
     if kind.endswith("(6)"):

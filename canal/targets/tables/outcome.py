@@ -1,6 +1,6 @@
-"""What a batch of changes comes to: for each key the row that is there at its end, or that there is none.
+"""Folds a batch of changes to the last row of each key, in Arrow, with partial row images.
 
-Never reads or writes a table itself, and never turns a value into a Python object but those of keys.
+Never reads or writes a table, and makes Python objects of key values only.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from canal.errors import TargetSchemaError, UnfitChangeError
 from canal.formats.spark_types import exact_cast
 from canal.targets.tables import matching
 
-#: Digits of the largest integer of so many bits.
+#: Digits of the largest integer by its bits.
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
-_ANEW: Final = "where that cannot be, drop the table, and its progress with it, and take a snapshot"
-#: Gives the rows with some keys.
+_ANEW: Final = "if that is impossible, drop the table, which has its progress, and take a snapshot"
+#: Returns the rows with some keys.
 Read = Callable[[pa.Table], pa.Table]
 
 
 def outcome(
     rows: pa.Table, payload: pa.Table, keys: Sequence[str], schema: pa.Schema, read: Read | None, null_for_absent: bool
 ) -> tuple[pa.Table, pa.Table]:
-    """The rows to put (all columns of ``schema``) and the keys to take away; no key is in both, none is twice.
+    """Return the rows to put (all columns of ``schema``) and the keys to remove. No key is in both, or twice.
 
     Args:
         rows: changes in their order.
-        payload: of the same rows, the columns that the target has or is to have.
+        payload: the columns of the same rows that the target has or gets.
         schema: the target's columns.
-        read: gives the target's rows with such keys, for those that partial images change; None: it has no rows.
-        null_for_absent: whether columns that the image of an insert does not hold are null, or an error.
+        read: returns the target's rows that partial images change. None: the target has no rows.
+        null_for_absent: whether columns that an inserted image lacks become NULL. Otherwise they are an error.
 
     Raises:
-        UnfitChangeError: what comes out is not known.
+        UnfitChangeError: the resulting row is unknown.
         TargetSchemaError: a value does not fit the target's column.
     """
     is_partial = pc.fill_null(pc.greater(pc.list_value_length(rows["_absent"]), 0), False)
@@ -48,10 +48,9 @@ def outcome(
         inserts = rows.filter(pc.and_(is_partial, pc.is_in(rows["_op"], pa.array(["I", "r"]))))
         if inserts.num_rows:
             raise UnfitChangeError(
-                f"{inserts.num_rows} inserts do not hold all columns, and the defaults are not logged"
-                f" (first at {where(inserts)})",
-                remedy="Set binlog_row_image=FULL at the source; absent='null' writes NULL for them, and for columns that were "
-                "added to the table behind these inserts.",
+                f"{inserts.num_rows} inserts lack columns, whose defaults are not logged (first at {where(inserts)})",
+                remedy="Set binlog_row_image=FULL at the source. absent='null' writes NULL for these columns, and for columns "
+                "that were added to the table after these inserts.",
             )
     before, after = _keys(rows, keys, is_update, is_patch)
     key_schema = pa.schema([schema.field(key) for key in keys])
@@ -63,7 +62,7 @@ def outcome(
 
 
 def where(rows: pa.Table) -> str:
-    """The number of the first of ``rows``, for a message."""
+    """Return the GTID and number of the first row, for a message."""
     return f"{rows['_gtid'][0].as_py()}, row {rows['_ord'][0].as_py()}"
 
 
@@ -73,7 +72,7 @@ def where(rows: pa.Table) -> str:
 def _keys(
     rows: pa.Table, keys: Sequence[str], is_update: pa.ChunkedArray, is_patch: pa.ChunkedArray
 ) -> tuple[pa.Table, pa.Table]:
-    """The key before each change (of updates; else null) and the key after it (of deletes: that of the row)."""
+    """Return the key before each update (null for other changes), and the key after each change (before it for deletes)."""
     befores, afters = {}, {}
     for key in keys:
         before = pc.struct_field(rows["_before"], [rows["_before"].type.get_field_index(key)])
@@ -84,14 +83,14 @@ def _keys(
         if lacking.num_rows:
             raise UnfitChangeError(
                 f"the key column {key} is NULL, or not in the row image (first at {where(lacking)})",
-                remedy="Give keys that are the table's primary key, and values that the column's type can hold.",
+                remedy="Use the primary key of the table as keys, with values that its types can hold.",
             )
         befores[key], afters[key] = before, after
     return pa.table(befores), pa.table(afters)
 
 
 def _names(lists: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Whether each list of names has this one."""
+    """Return whether each list of names has this name."""
     array = lists.combine_chunks()
     parents = pc.list_parent_indices(array).filter(pc.equal(pc.list_flatten(array), name))
     return pa.chunked_array([pc.is_in(pa.array(range(len(array)), pa.int64()), parents.cast(pa.int64()))])
@@ -101,9 +100,9 @@ def _names(lists: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def _latest(rows: pa.Table, payload: pa.Table, before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The last that was said of each key."""
+    """Return the last row of each key, and the keys without a row."""
     keys = after.column_names
-    op = pc.index_in(rows["_op"], pa.array(["I", "U", "D"])).combine_chunks()  # in the order of their numbers
+    op = pc.index_in(rows["_op"], pa.array(["I", "U", "D"])).combine_chunks()  # in the order of their codes
     op = pc.fill_null(op, INSERT).cast(pa.uint8())
     number = pa.nulls(len(op), pa.int64())
     state = fold(ArrowChanges(Table("", "", (), tuple(keys)), op, number, number, payload, before))
@@ -115,10 +114,10 @@ def _latest(rows: pa.Table, payload: pa.Table, before: pa.Table, after: pa.Table
 
 @attrs.define
 class _Row:
-    """A row as numbers of the changes that its columns come from."""
+    """A row, as the numbers of the changes that have its columns."""
 
-    base: tuple[Any, ...] | None  # key of the target's row that the others come from
-    whole: int = -1  # or the change that they come from
+    base: tuple[Any, ...] | None  # key of the target's row with the other columns
+    whole: int = -1  # or the change with the other columns
     columns: dict[str, int] = attrs.field(factory=dict)
 
     def patched(self, number: int, names: Sequence[str]) -> _Row:
@@ -134,18 +133,18 @@ def _fold(
     key_schema: pa.Schema,
     read: Read | None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Each row put together of the target's row and of what the images of its changes hold."""
+    """Merge each row of the target's row and the columns in the images of its changes."""
     final = _states(rows, payload, _tuples(before), _tuples(after))
     deletes = _key_table([key for key, row in final.items() if row is None], after.schema)
     bases = dict.fromkeys(row.base for row in final.values() if row is not None and row.base is not None)
     wanted = fit(_key_table(list(bases), after.schema), key_schema)
     base = read(wanted) if bases and read is not None else pa.Table.from_batches([], key_schema)
     base_rows = {key: payload.num_rows + number for number, key in enumerate(_tuples(base.select(after.column_names)))}
-    # What the target has is compared as its own types have it.
+    # Compare keys in the types of the target.
     own = dict(zip(bases, _tuples(wanted)))
     if missing := [key for key in bases if own[key] not in base_rows]:
         raise UnfitChangeError(
-            f"partial row images change {len(missing)} rows that the target does not have",
+            f"partial row images change {len(missing)} rows that the target lacks",
             remedy="Begin with a snapshot, or set binlog_row_image=FULL at the source.",
         )
     found = [row for row in final.values() if row is not None]
@@ -164,7 +163,7 @@ def _fold(
 def _states(
     rows: pa.Table, payload: pa.Table, before: list[tuple[Any, ...]], after: list[tuple[Any, ...]]
 ) -> dict[tuple[Any, ...], _Row | None]:
-    """For each key that changes its row, or None where it is gone."""
+    """Return the row of each changed key, or None if it was deleted."""
     names = [name for name in payload.column_names if name != "_exact"]
     final: dict[tuple[Any, ...], _Row | None] = {}
     for number, (op, absent) in enumerate(zip(rows["_op"].to_pylist(), rows["_absent"].to_pylist())):
@@ -179,7 +178,7 @@ def _states(
                 if row is None:
                     raise UnfitChangeError(
                         f"a partial row image changes a row that was deleted before (at {where(rows.slice(number, 1))})",
-                        remedy="Give keys that are the table's primary key.",
+                        remedy="Use the primary key of the table as keys.",
                     )
                 row = row.patched(number, [name for name in names if name not in absent])
             if old != after[number]:
@@ -189,7 +188,7 @@ def _states(
 
 
 def _exact(texts: pa.ChunkedArray, found: list[_Row], default: list[int], kind: pa.DataType) -> pa.Array:
-    """The map of each row: of every column, what the image has that the column comes from."""
+    """Return the ``_exact`` map of each row, with each column's text from the image that has the column."""
     maps = [dict(pairs or ()) for pairs in texts.to_pylist()]
     result = []
     for row, number in zip(found, default):
@@ -212,10 +211,10 @@ def _key_table(keys: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of ``schema``; those that it lacks are null.
+    """Return the table with the columns of ``schema``. Missing columns are null.
 
     Raises:
-        TargetSchemaError: a column is of another type, or has a value that does not fit.
+        TargetSchemaError: a column has another type, or a value that does not fit.
     """
     arrays = []
     for field in schema:
@@ -261,10 +260,7 @@ def extended(schema: pa.Schema, own: Iterable[pa.Field], wider: Mapping[str, pa.
 
 
 def wider(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:
-    """The type that holds a column of this type and these values, where some value does not fit; None where there is none.
-
-    It is ``kind`` itself where all of them fit.
-    """
+    """Return ``kind`` if all values fit, else a type that holds both, or None if there is none."""
     try:
         if _goes_into(column.type, kind):
             exact_cast(column, kind)
@@ -275,7 +271,7 @@ def wider(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:
 
 
 def common(ours: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
-    """The type that holds every value of both, ``kind`` itself where it does; None where there is none."""
+    """Return a type that holds all values of both types, ``kind`` if possible. Return None if there is none."""
     is_ = pa.types
     if is_.is_struct(ours) and is_.is_struct(kind) and [field.name for field in ours] == [field.name for field in kind]:
         inner = [common(one.type, other.type) for one, other in zip(ours, kind)]
@@ -290,12 +286,12 @@ def common(ours: pa.DataType, kind: pa.DataType) -> pa.DataType | None:
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int]:
-    """Digits of a number at most, and how many of them are behind the point."""
+    """Return the precision and scale of a number."""
     return (kind.precision, kind.scale) if pa.types.is_decimal(kind) else (_DIGITS[kind.bit_width], 0)
 
 
 def _goes_into(ours: pa.DataType, theirs: pa.DataType) -> bool:
-    """Whether a cast keeps every value, or fails."""
+    """Return whether a cast keeps every value, or fails."""
     is_ = pa.types
     if ours == theirs or is_.is_null(ours):
         return True

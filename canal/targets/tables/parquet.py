@@ -1,4 +1,4 @@
-"""A directory of parquet files to which changes are appended, a file for each batch.
+"""A directory of Parquet files of changes, one file per batch.
 
 Never shows a reader half a batch, and never changes a file.
 """
@@ -28,16 +28,16 @@ _STREAM: Final = re.compile(r"[A-Za-z0-9_]+")
 
 @attrs.frozen
 class ParquetTableTarget:
-    """The changes themselves, each once, as parquet files in the directory ``path``; it is made where there is none.
+    """The changes themselves, each once, as Parquet files in the directory ``path``. The target creates the directory.
 
-    A batch is one file, numbered; it appears by its name when it is whole and on disk, and its footer has the progress. Two
-    writers of a stream want the same number: the second is refused. Keep the newest file of each stream, whatever becomes of
-    the others. The directory must be on a file system with hard links (no object store). Files have the columns of their
-    time (Spark reads them with ``mergeSchema``). TIME columns are stored as microseconds (long).
+    A batch is one numbered file, which gets its name when it is complete and on disk. Its footer has the progress. If two
+    writers of a stream write the same number, the second one is refused. Keep the newest file of each stream. The directory
+    must be on a file system with hard links, not in an object store. Files have the columns that the table had then (read
+    them in Spark with ``mergeSchema``). TIME columns are stored as microseconds (long).
 
     Args:
         path: the directory.
-        compression: of the files, as pyarrow names it.
+        compression: the codec, as pyarrow names it.
     """
 
     path: str
@@ -48,14 +48,14 @@ class ParquetTableTarget:
     @contextmanager
     def begin(self, stream: str, keys: tuple[str, ...]) -> Iterator[_ParquetWork]:
         if not _STREAM.fullmatch(stream):
-            raise ConfigError("the stream of a ParquetTarget is named by letters, digits and underscores")
+            raise ConfigError(f"the stream {stream!r} of a ParquetTarget must consist of letters, digits and underscores")
         with understood(self.path):
             work = _ParquetWork(self, stream)
         yield work
 
 
 class _ParquetWork:
-    """The next file of a stream."""
+    """Writes the next file of a stream."""
 
     schema: pa.Schema | None = None  # each file has its own
 
@@ -77,30 +77,30 @@ class _ParquetWork:
         raise NotImplementedError("there are no keys")
 
     def is_empty(self) -> bool:
-        raise NotImplementedError("what is appended may have anything before it")
+        raise NotImplementedError("changes are appended to any rows")
 
     def write(self, upserts: pa.Table, deletes: pa.Table, progress: Progress, *, added: list[pa.Field], replace: bool) -> None:
         if replace:
             raise ConfigError(
-                "a directory of parquet files cannot be emptied for another snapshot while others read it",
-                remedy="Give another directory.",
+                f"the files of {self._target.path} cannot be replaced by another snapshot: readers may have them open",
+                remedy="Use another directory.",
             )
         with understood(self._target.path):
             make_folder(self._root)
-            if not upserts.num_columns:  # nothing but progress: readers may take the columns of any file
+            if not upserts.num_columns:  # only the progress: readers may take the columns of any file
                 upserts = pq.read_schema(self._path(self._number)).empty_table()
-            hidden = self._root / f".{uuid.uuid4().hex}.tmp"  # readers pass over names that begin with a dot
+            hidden = self._root / f".{uuid.uuid4().hex}.tmp"  # readers ignore names that begin with a dot
             schema = upserts.schema.with_metadata({**(upserts.schema.metadata or {}), _PROGRESS: progress.to_text().encode()})
             try:
                 with hidden.open("xb") as file:
                     pq.write_table(upserts.cast(schema), file, compression=self._target.compression)
                     file.flush()
                     os.fsync(file.fileno())
-                os.link(hidden, self._path(self._number + 1))  # fails where there is one; a rename would not
+                os.link(hidden, self._path(self._number + 1))  # fails if the file exists; a rename would not
                 sync_folder(self._root)
             except FileExistsError as error:
                 raise TargetConflictError(
-                    f"another writer added a file to {self._target.path} meanwhile", remedy="Run one query for each stream."
+                    f"another writer added a file to {self._target.path} meanwhile", remedy="Run one query per stream."
                 ) from error
             finally:
                 hidden.unlink(missing_ok=True)

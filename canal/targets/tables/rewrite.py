@@ -1,4 +1,4 @@
-"""Which files of a table have rows with some keys, and what is to be written in their stead. Never opens a file."""
+"""Finds rows with some keys, and cuts the rows that replace a table's files into new files. Never opens a file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from canal.targets.tables.outcome import fit
 
-#: Rows of a file that is written anew, at most: a later batch then finds few of its keys in each file.
+#: Maximum rows of a new file. Small files let later batches skip more of the table.
 _ROWS: Final = 1_000_000
-#: Rows that are held in memory, about, beside those of one file and of the batch.
+#: Approximate rows in memory, in addition to the rows of one file and of the batch.
 _HELD: Final = 4 * _ROWS
 
 
 def new_files(kept: Iterable[pa.Table], upserts: pa.Table, keys: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the rows of each new file, sorted by key: what is left of earlier files, and the rows of the batch."""
+    """Yield the rows of each new file, sorted by key: the kept rows of earlier files, and the rows of the batch."""
     waiting: list[pa.Table] = []
     for rows in kept:
         waiting.append(rows)
@@ -38,7 +38,7 @@ def _cut(waiting: list[pa.Table], keys: Sequence[str]) -> Iterator[pa.Table]:
 
 
 class Keys:
-    """Keys of rows that are to go, in types that hold all values of the table's columns.
+    """Keys of the rows to remove, in types that hold all values of the table's columns.
 
     Args:
         table: the columns of the keys.
@@ -50,7 +50,7 @@ class Keys:
         self._sorted = cache(self._sort)
 
     def may_be_within(self, name: str, low: Any, high: Any) -> bool:
-        """Return whether a key's column may have a value from ``low`` to ``high``; dates and times are given as numbers."""
+        """Return whether a key column may have a value from ``low`` to ``high``. Dates and times are integers."""
         values = self._sorted(name)
         at = bisect_left(range(len(values)), low, key=lambda number: values[number].as_py())
         return at < len(values) and bool(values[at].as_py() <= high)
@@ -63,7 +63,7 @@ class Keys:
         return values.cast(pa.int64()) if pa.types.is_temporal(kind) else values
 
     def others(self, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
-        """Return of each row whether its key is none of these. ``rows`` has the columns of the keys at least."""
+        """Return for each row whether its key is not among these keys. ``rows`` has at least the key columns."""
         keys, rows = self._table, _without_negative_zero(fit(rows, self._table.schema))
         if len(self.names) == 1 and pa.types.is_integer(keys[0].type) and not rows[0].null_count and keys.num_rows:
             values, found = self._sorted(self.names[0]).to_numpy(), rows[0].to_numpy()
@@ -78,7 +78,7 @@ class Keys:
 
 
 def _without_negative_zero(rows: pa.Table) -> pa.Table:
-    """Return the rows with 0.0 for -0.0, which the source calls equal."""
+    """Replace -0.0 by 0.0: the source treats them as equal."""
     for number, field in enumerate(rows.schema):
         if pa.types.is_floating(field.type):
             rows = rows.set_column(number, field, pc.add(rows[number], pa.scalar(0.0, field.type)))

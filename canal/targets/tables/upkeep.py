@@ -1,6 +1,6 @@
-"""How a target is kept from growing with every batch: small files are put together, and old ones removed.
+"""Compacts small files and removes old ones, so that a table does not grow with every batch.
 
-Never removes what a reader of the last ``keep`` seconds may have open.
+Never removes a file that a reader of the last ``keep`` seconds may have open.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ log = logging.getLogger("canal.targets")
 
 @attrs.frozen(kw_only=True)
 class Upkeep:
-    """What ``maintain`` does, and when ``apply_changes`` has it done by itself.
+    """Options of ``maintain``, and the interval at which pipes and ``apply_changes`` call it.
 
     Args:
-        every: commits between two by itself, counted in this process; 0: only when ``maintain`` is called.
-        keep: seconds for which a version of the table, and what it needs, stays for readers, and for travels in time.
-        small: bytes of a file below which it is put together with others.
+        every: commits between two calls, counted in this process. 0: only the user calls ``maintain``.
+        keep: seconds for which a version of the table stays readable, for open readers and time travel.
+        small: files with fewer bytes are compacted.
     """
 
     every: int = 500
@@ -31,17 +31,17 @@ class Upkeep:
 
     def __attrs_post_init__(self) -> None:
         if self.every < 0 or self.keep < 0 or self.small < 0:
-            raise ConfigError("the numbers of Upkeep are 0 or more")
+            raise ConfigError(f"every, keep and small of Upkeep must be at least 0: {self}")
 
 
 @runtime_checkable
 class Maintained(Protocol):
-    """A target that can be kept up."""
+    """A target that has ``maintain``."""
 
     upkeep: Upkeep | None
 
     def maintain(self, stream: str, upkeep: Upkeep) -> None:
-        """Put small files together, and remove what nothing of the last ``upkeep.keep`` seconds needs. Changes no row."""
+        """Compact small files, and remove files that no version of the last ``upkeep.keep`` seconds needs. Change no row."""
 
 
 @attrs.define
