@@ -374,8 +374,9 @@ def _holds(value: Any, kind: pa.DataType) -> bool:
 
 def _unfit(name: str, changes: tuple[Change, ...]) -> UnfitChangeError:
     first = changes[0] if changes else None
+    table = first.table.name if first else "a table"
     return UnfitChangeError(
-        f"the Arrow type of the column {name} of {first.table.name if first else 'a table'} does not hold a value, or it is absent",
+        f"the column {name} of {table} has no value, or a value that its Arrow type does not hold",
         position=first.origin.position if first else None,
         changes=changes,
         remedy="Change the value with a rule, park it with on_unfit, or set binlog_row_image=FULL at the source.",
