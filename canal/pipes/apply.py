@@ -17,6 +17,7 @@ from canal.changes.alters import types_from_text, unfollowed
 from canal.errors import (
     ConfigError,
     StreamMismatchError,
+    TargetLostError,
     TargetSchemaError,
     UnfitChangeError,
     UnloggedChangeError,
@@ -117,6 +118,7 @@ class ApplyChanges:
     _table: str = attrs.field(default="", init=False)
     _commits: CommitCounter = attrs.field(factory=CommitCounter, init=False)
     _resolved: TableTarget | None = attrs.field(default=None, init=False)
+    _applied: tuple[int, int] | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         for name, value, known in (
@@ -185,6 +187,7 @@ class ApplyChanges:
 
     def _apply(self, rows: pa.Table, batch: BatchInfo, told: pa.ChunkedArray) -> None:
         with self._of_table.begin(self.stream, self.keys or ()) as work:
+            self._check_applied(work, rows)
             given = _in_numbers(rows, work.progress, batch)
             rows, replace = self._new(given, work)
             if rows.num_rows:
@@ -196,8 +199,25 @@ class ApplyChanges:
                     self._append(work, rows, progress, replace)
                 else:
                     self._merge(work, rows, self.keys, progress, replace)
+                self._applied = progress.table.last_change
         if rows.num_rows:
             self._commits.committed(self._of_table, self.stream, self._table)
+
+    def _check_applied(self, work: TableWork, rows: pa.Table) -> None:
+        """Check that the target still has the last change that this function has applied.
+
+        Raises:
+            TargetLostError: the table was dropped, or it is an earlier version, and no snapshot begins.
+        """
+        done = None if work.progress is None else work.progress.table
+        if self._applied is None or done is not None and done.last_change >= self._applied or pc.any(_is_read(rows)).as_py():
+            return
+        now = "has no progress" if done is None else f"is at {_where(*done.last_change)}"
+        raise TargetLostError(
+            f"the table of {self.target} was dropped, replaced or restored: the stream {self.stream!r} was applied up to "
+            f"{_where(*self._applied)}, and the table {now}",
+            remedy="Restore the version that has those changes. Or drop the table, and take a snapshot.",
+        )
 
     def maintain(self, upkeep: Upkeep | None = None) -> None:
         """Put the target's small files together, and remove what no version of the last ``upkeep.keep`` seconds needs.

@@ -35,6 +35,7 @@ from canal.errors import (
     StreamMismatchError,
     TargetConflictError,
     TargetError,
+    TargetLostError,
     TargetSchemaError,
     UnfitChangeError,
     fresh,
@@ -45,7 +46,7 @@ from canal.pipes.initial import Initial, LoadStatus, Passed, initial_of
 from canal.pipes.rules import Rule, Rules
 from canal.pipes.units import POLL, POLL_LOADING, Unit, Units
 from canal.position import Position
-from canal.targets.protocol import ArrowWork, Load, Progress, StoppableWork, Target, Work
+from canal.targets.protocol import ArrowWork, Guarantee, Load, Progress, StoppableWork, Target, Work
 from canal.targets.work import StateWork
 from canal.zookeeper.session import ROOT, Fence
 
@@ -234,6 +235,7 @@ class Pipe:
             "is_whole": target.scope == "all",
             "on_large": on_large,
         }
+        self._written: dict[str, Progress] = {}  # of the last commit, by table
         self._stopping = threading.Event()
         self._thread: OwnThread | None = None
         self._began = threading.Event()  # of the thread: it runs, or has ended
@@ -386,6 +388,24 @@ class Pipe:
 
     def _tell(self, **fields: Any) -> None:
         self._status = attrs.evolve(self._status, **fields)
+
+    def _check_written(self, table: str, found: Progress | None) -> None:
+        """Check that the target still has the progress of this pipe's last commit.
+
+        Raises:
+            TargetLostError: the target or the table was dropped, or it is an earlier version.
+        """
+        written = self._written.get(table)
+        if written is None or self.target.guarantee is not Guarantee.ONCE or self._reading["acknowledged"]:
+            return
+        if found is None or self.target.scope == "table" and found.position.precedes(written.position):
+            what = f"the table {table} of {self.target}" if table else f"{self.target}"
+            now = "has no progress" if found is None else f"is at {found.position}"
+            raise TargetLostError(
+                f"{what} was dropped, replaced or restored: this pipe has written up to {written.position}, and it {now}",
+                remedy="Restore the version that this pipe has written. Or load all tables again: drop them, and start a pipe "
+                'with another stream= and snapshot="initial".',
+            )
 
     def _announce(self) -> None:
         whole = "a transaction is one commit" if self.target.scope == "all" else "each table is committed by itself"
@@ -614,6 +634,7 @@ class _Writer:
     def _progress(self, table: str) -> Progress | None:
         if table not in self._known:
             self._known[table] = self.work.progress(table)
+            self.pipe._check_written(table, self._known[table])
         return self._known[table]
 
     def _commit(self, unit: Unit | _Place, changes: Changes, table: str, source: str = "", load: Load | None = None) -> None:
@@ -637,7 +658,7 @@ class _Writer:
                     raise
                 self._park(unit, [one.evolve(error=why) for one, why in zip(error.changes, error.reasons)])
                 changes = changes.without(error.changes)
-        self._known[table] = progress
+        self._known[table] = pipe._written[table] = progress
         status = pipe.status()
         pipe._tell(
             progress=progress,

@@ -97,7 +97,7 @@ def test_a_truncate_takes_all_rows_and_what_follows_is_put() -> None:
     patch = change("U", 3, 0, {"a": 5}, {"id": 1, "k": "x"})
     target = applied([change("I", 1, 0, whole(1)), change("I", 1, 1, whole(2))])
 
-    refused(UnfitChangeError, [emptied, patch], "does not have", target)
+    refused(UnfitChangeError, [emptied, patch], "target lacks", target)
     apply_changes(target, KEYS)(table([emptied, change("I", 4, 0, whole(3))]))
     assert set(content(target.rows)) == {(3, "x")}
     apply_changes(target, KEYS)(table([change("I", 5, 0, whole(4)), change("T", 6, 0, {}, whole=True)]))
@@ -135,7 +135,7 @@ def test_a_partial_image_moves_a_row_with_what_it_does_not_tell() -> None:
 
 
 def test_a_partial_image_of_a_row_that_is_not_there_is_refused() -> None:
-    refused(UnfitChangeError, [change("U", 2, 0, {"a": 6}, {"id": 3, "k": "x"})], "does not have")
+    refused(UnfitChangeError, [change("U", 2, 0, {"a": 6}, {"id": 3, "k": "x"})], "target lacks")
 
 
 def test_an_insert_that_lacks_columns_is_refused_or_null() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ class Lake:
     def rows(self, target: Any) -> pa.Table | None:
         raise NotImplementedError
 
+    def drop(self, target: Any) -> None:
+        raise NotImplementedError
+
 
 class Delta(Lake):
     def make(self) -> DeltaTableTarget:
@@ -46,6 +50,9 @@ class Delta(Lake):
         from deltalake import DeltaTable
 
         return DeltaTable(target.path).to_pyarrow_table() if DeltaTable.is_deltatable(target.path) else None
+
+    def drop(self, target: DeltaTableTarget) -> None:
+        shutil.rmtree(target.path)
 
 
 class Iceberg(Lake):
@@ -59,6 +66,11 @@ class Iceberg(Lake):
             return catalog.load_table(target.table).scan().to_arrow() if catalog.table_exists(target.table) else None
         finally:
             catalog.close()
+
+    def drop(self, target: IcebergTableTarget) -> None:
+        catalog = load_catalog("test", **target.properties)
+        catalog.drop_table(target.table)
+        catalog.close()
 
 
 def login(server: Any) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 import canal
 from canal.changes import Changes, latest
 from canal.changes.batch import EntryRows
-from canal.errors import TargetSchemaError, UnfitChangeError
+from canal.errors import TargetLostError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_columns import change_columns
 from canal.targets import DeltaTarget, IcebergTarget, JSONLinesTarget, ParquetTarget, Upkeep
 from canal.testing.fake import FakeBinlog, FakeTable
@@ -27,10 +30,11 @@ from tests.support.pipes import life
 def piped(fake: FakeBinlog, target: canal.targets.Target, *rules: canal.Rule, **options: Any) -> canal.Pipe:
     """All that the log has, from its start on."""
     fake.end()
+    options.setdefault("on_error", "stop")
     config = canal.InstanceConfig(destination="test", source=fake, start="earliest", meta=canal.MemoryMeta())
     with canal.Instance(config) as instance:
         instance.subscribe()
-        made = canal.pipe(instance, target, rules=rules, on_error="stop", **options)
+        made = canal.pipe(instance, target, rules=rules, **options)
         made.run()
         return made
 
@@ -186,6 +190,58 @@ def test_a_batch_whose_only_change_is_parked_moves_the_progress(
     assert (made.status().parked, made.status().changes) == (1, int(is_there))
     again = piped(fake_binlog, target, on_unfit=JSONLinesTarget(tmp_path / "parked"), batch_size=1)
     assert again.status().parked == (0 if is_there else 1)
+
+
+class Between:
+    """A target of which something else happens to the table between the first commit and the second."""
+
+    guarantee, scope, is_log = canal.targets.Guarantee.ONCE, "table", False
+
+    def __init__(self, target: Any, happens: Callable[[], None]) -> None:
+        self.target, self.left = target, [lambda: None, happens]
+
+    @contextmanager
+    def begin(self, stream: str) -> Iterator[Any]:
+        with self.target.begin(stream) as work:
+            write = work.write
+
+            def later(*given: Any) -> None:
+                if self.left:
+                    self.left.pop(0)()
+                write(*given)
+
+            work.write = later
+            yield work
+
+
+@pytest.mark.parametrize("what", ["delta removed", "iceberg dropped", "iceberg rolled back"])
+def test_table_that_is_lost_between_commits_ends_the_pipe(fake_binlog: FakeBinlog, tmp_path: Path, what: str) -> None:
+    """Without the rows of before, the rest would be no copy of the source's table."""
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/c", "warehouse": f"file://{tmp_path}"}
+    table = orders(fake_binlog)
+    for number in range(3):
+        table.insert({"id": number, "n": number})
+
+    def happens() -> None:
+        if what == "delta removed":
+            shutil.rmtree(tmp_path / "shop.orders")
+            return
+        catalog = load_catalog("lost", **properties)
+        if what == "iceberg dropped":
+            catalog.drop_table("shop.orders")
+        else:
+            there = catalog.load_table("shop.orders")
+            there.overwrite(there.scan().to_arrow())
+            there.manage_snapshots().rollback_to_snapshot(there.snapshots()[0].snapshot_id).commit()
+        catalog.close()
+
+    target: Any = DeltaTarget(tmp_path) if what == "delta removed" else IcebergTarget("lost", properties)
+    between = Between(target, happens)
+    if what == "iceberg rolled back":
+        between.left.insert(0, lambda: None)
+
+    with pytest.raises(TargetLostError, match="shop.orders of .* was dropped, replaced or restored"):
+        piped(fake_binlog, between, batch_size=1, on_error=canal.pipes.Retry(first=0.01))
 
 
 def test_small_files_are_put_together_and_the_progress_stays(fake_binlog: FakeBinlog, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from canal.errors import TargetConflictError, TargetError, TargetSchemaError
+from canal.errors import TargetConflictError, TargetError, TargetLostError, TargetSchemaError
 from canal.spark import apply_changes
 from canal.spark.delta_spark import DeltaSparkTarget, _DeltaSparkWork
 from canal.targets.protocol import Progress, TableProgress
@@ -81,6 +81,19 @@ def test_a_writer_that_is_late_at_a_server_waits_and_leaves_out_what_is_there(se
 
     assert done
     assert len(in_server(server, target)) == 4
+
+
+def test_table_that_is_dropped_between_batches_is_an_error_until_a_snapshot_begins(lake: Lake, tmp_path: Path) -> None:
+    target = lake.make()
+    fn = apply_changes(target, KEYS, snapshot="replace")
+    fn(first_changes())
+    lake.drop(target)
+
+    with pytest.raises(TargetLostError, match=r"was dropped, replaced or restored.*take a snapshot"):
+        fn(more_changes())
+    fn(table([change("r", 9, -1, {"id": 1, "k": "x", "a": 5, "b": None})]))
+
+    assert {key[0]: row["a"] for key, row in content(lake.rows(target)).items()} == {1: 5}
 
 
 def wait_until_blocked(server: Any) -> None:

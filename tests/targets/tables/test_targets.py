@@ -145,7 +145,7 @@ def test_a_column_that_iceberg_partitions_by_is_not_made_anew(tmp_path: Path) ->
     apply_changes(target, KEYS)(table([change("I", 1, 0, row)], {**COLUMNS, "a": pa.decimal128(6, 2)}))
     with load_catalog("test", **target.properties).load_table(target.table).update_spec() as update:
         update.add_identity("a")
-    with pytest.raises(TargetSchemaError, match="columns a of .* partitioned.*Drop the table"):
+    with pytest.raises(TargetSchemaError, match="columns a of .* partitions.*Drop the table"):
         apply_changes(target, KEYS)(
             table([change("U", 2, 0, {**row, "a": Decimal("1.2345")}, row)], {**COLUMNS, "a": pa.decimal128(12, 4)})
         )
@@ -205,7 +205,7 @@ def test_keys_that_are_the_same_to_the_targets_collation_alone_are_told(
     server.query(f"CREATE TABLE {name} (id BIGINT, k {kind} {collation}, a BIGINT, b TEXT, PRIMARY KEY (id, k))")
     rows = [{"id": 1, "k": text, "a": number, "b": None} for number, text in enumerate(("a", other))]
     apply_changes(MySQLTableTarget(name, login(server)), KEYS)(table([change("I", 1, 0, rows[0])]))
-    with pytest.raises(TargetSchemaError, match="give their columns the source's collation"):
+    with pytest.raises(TargetSchemaError, match="use the source's collation"):
         apply_changes(MySQLTableTarget(name, login(server)), KEYS)(table([change("I", 2, 0, rows[1])]))
 
     names = dict(server.query("SELECT collation_name, 1 FROM information_schema.collations"))
@@ -589,9 +589,9 @@ def read_parquet(target: ParquetTableTarget) -> pa.Table | None:
 def test_what_parquet_files_cannot_be_is_no_error_that_a_restart_mends(tmp_path: Path) -> None:
     target = ParquetTableTarget(str(tmp_path / "changes"))
     apply_changes(target, None)(first_changes())
-    with pytest.raises(ConfigError, match="named by letters"):
+    with pytest.raises(ConfigError, match="must consist of letters"):
         apply_changes(target, None, stream="shop.orders")(first_changes())
-    with pytest.raises(ConfigError, match="cannot be emptied"):
+    with pytest.raises(ConfigError, match="cannot be replaced by another snapshot"):
         anew = change("r", 1 << 40, -1 << 62, {"id": 9, "k": "x", "a": 1, "b": None})
         apply_changes(target, None, snapshot="replace")(table([anew]))
 
