@@ -1,7 +1,7 @@
-"""An Instance for asyncio: the same object, whose calls run on threads and are awaited.
+"""An Instance for asyncio. Calls run on threads and are awaited.
 
-Never does anything itself that an :class:`~canal.Instance` does: this module only decides what becomes of a call that is
-cancelled. Such a call loses nothing: a batch that it was handed and did not give is handed out again.
+All behavior is that of :class:`~canal.Instance`, except for cancellation. A cancelled call loses no data: a batch that the
+caller did not receive is delivered again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 async def to_the_end(call: Awaitable[T], hurry: Callable[[], object] = lambda: None) -> T:
-    """Wait for a call on a thread until it has ended, also where that is cancelled meanwhile, which ``hurry`` is to tell it."""
+    """Wait until a call on a thread ends, even if the waiting task is cancelled. ``hurry`` then asks the call to end early."""
     work = asyncio.ensure_future(call)
     cancelled: asyncio.CancelledError | None = None
     while not work.done():
@@ -47,14 +47,14 @@ async def to_the_end(call: Awaitable[T], hurry: Callable[[], object] = lambda: N
     return work.result()
 
 
-#: Seconds of one wait on a thread at most: so long a cancelled get holds up the next one of its client.
+#: Longest wait on a thread in seconds. A cancelled get delays the client's next get by at most this time.
 _SLICE = 0.2
-#: Calls at one time, but for gets, which have a thread for each client.
+#: Number of parallel calls. Gets are not included: each client has a thread for them.
 _CALLS = 8
 
 
 class AsyncMessage(Message):
-    """A message that is acked at the end of ``async with message:``, or rolled back where an exception leaves that."""
+    """A message that ``async with message:`` acknowledges at the end, or rolls back after an exception."""
 
     __slots__ = ("_owner", "_client_id", "is_settled")
 
@@ -80,14 +80,13 @@ class AsyncMessage(Message):
 
 
 class AsyncInstance:
-    """An Instance whose calls are awaited; their meanings, arguments and errors are those of :class:`canal.Instance`.
+    """An Instance with awaitable calls. Semantics, arguments and errors are those of :class:`canal.Instance`.
 
-    ``async with`` starts and stops it. To be used in one event loop. A get waits on a thread of its client's own, other calls
-    on a few shared ones. A call that is cancelled goes on to its end on its thread: an ack may have been done, and can be
-    repeated.
+    ``async with`` starts and stops it. Use it in a single event loop. Each client has a thread for gets; other calls share a
+    few threads. A cancelled call runs to its end on its thread: an ack may have been done, and can be repeated.
 
     Args:
-        config: of an instance of its own, or an :class:`~canal.Instance`.
+        config: an instance config, or an :class:`~canal.Instance`.
     """
 
     def __init__(self, config: InstanceConfig | Instance) -> None:
@@ -118,45 +117,45 @@ class AsyncInstance:
     async def subscribe(
         self, client_id: int = CLIENT_ID, filter: str | None = None, *, timeout: float | None = None, durable: bool = True
     ) -> None:
-        """As ``Instance.subscribe``."""
+        """See ``Instance.subscribe``."""
         await self._call(self.instance.subscribe, client_id, filter, timeout=timeout, durable=durable)
 
     async def unsubscribe(self, client_id: int = CLIENT_ID) -> None:
-        """As ``Instance.unsubscribe``."""
+        """See ``Instance.unsubscribe``."""
         await self._call(self.instance.unsubscribe, client_id)
 
     async def ack(self, batch_id: int | Message, *, client_id: int = CLIENT_ID) -> None:
-        """As ``Instance.ack``. Where it is cancelled the ack may have been done; to ack again does nothing then."""
+        """See ``Instance.ack``. After a cancellation the ack may have been done; repeating it is a no-op."""
         await self._call(self.instance.ack, batch_id, client_id=client_id)
 
     async def rollback(self, batch_id: int | Message | None = None, *, client_id: int = CLIENT_ID) -> None:
-        """As ``Instance.rollback``."""
+        """See ``Instance.rollback``."""
         await self._call(self.instance.rollback, batch_id, client_id=client_id)
 
     async def seek(self, client_id: int, to: str | Position, *, timeout: float | None = None) -> Position:
-        """As ``Instance.seek``."""
+        """See ``Instance.seek``."""
         return await self._call(self.instance.seek, client_id, to, timeout=timeout)
 
     async def switch(self, reason: str = "by hand") -> bool:
-        """As ``Instance.switch``."""
+        """See ``Instance.switch``."""
         return await self._call(self.instance.switch, reason)
 
     async def wait_active(self, timeout: float | None = None) -> bool:
-        """As ``Instance.wait_active``."""
+        """See ``Instance.wait_active``."""
         return await self._call(self.instance.wait_active, timeout)
 
     async def status(self, source_timeout: float | None = None) -> InstanceStatus:
-        """As ``Instance.status``."""
+        """See ``Instance.status``."""
         return await self._call(self.instance.status, source_timeout)
 
     def position(self, client_id: int = CLIENT_ID) -> Position:
-        """As ``Instance.position``; it waits for nothing."""
+        """See ``Instance.position``. Does not wait."""
         return self.instance.position(client_id)
 
     async def get_without_ack(
         self, batch_size: int = 1000, timeout: float | None = 0.0, linger: float = 0.0, *, client_id: int = CLIENT_ID
     ) -> AsyncMessage:
-        """As ``Instance.get_without_ack``. Where it is cancelled, what it was handed is handed out again."""
+        """See ``Instance.get_without_ack``. After a cancellation the batch is delivered again."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         self.instance._readers.check(client_id)
@@ -170,15 +169,17 @@ class AsyncInstance:
                 return AsyncMessage(message, self, client_id)
 
     def stream(self, batch_size: int = 1000, linger: float = 0.0, *, client_id: int = CLIENT_ID) -> AsyncStream:
-        """Messages one after the other, for ``async for``: each is acked at the end of ``async with message:``, or when the
-        loop comes round for the next. What is in hand when the loop is left, or cancelled, comes again. Else as
-        ``Instance.stream``."""
+        """Iterate over messages with ``async for``; see ``Instance.stream``.
+
+        Each message is acknowledged at the end of ``async with message:``, or when the loop requests the next message. If the loop
+        ends early or is cancelled, its message is delivered again.
+        """
         return AsyncStream(self, Stream(self.instance._calls, batch_size, linger, client_id, _SLICE), client_id)
 
     async def changes(
         self, batch_size: int = 1000, linger: float = 0.0, *, statements: bool = False, client_id: int = CLIENT_ID
     ) -> AsyncIterator[Change]:
-        """As ``Instance.changes``, for ``async for``."""
+        """Iterate over changes with ``async for``; see ``Instance.changes``."""
         reader = FlatReader()
         async for message in self.stream(batch_size, linger, client_id=client_id):
             for change in reader.changes(message, statements):
@@ -199,11 +200,11 @@ class AsyncInstance:
         in_flight: int = 10_000,
         statements: bool = False,
     ) -> None:
-        """As ``Instance.consume`` with ``workers``: so many calls of ``handler`` are awaited at the same time, in this loop.
+        """Run ``handler`` for each change, with up to ``workers`` parallel calls in this loop; see ``Instance.consume``.
 
-        Those of one key come one after the other, and a batch is acked when all of it and all before it is done. When one
-        fails for good, or this call is cancelled, the calls under way are cancelled; what was not done comes again. ``key`` is
-        called on a thread.
+        Changes with the same key run in order. A batch is acknowledged when the batch and all earlier batches are done. If a
+        change fails permanently, or this call is cancelled, running handlers are cancelled and unfinished changes are delivered
+        again. ``key`` runs on a thread.
         """
         loop = asyncio.get_running_loop()
         handling = Handling(handler, retries, backoff, on_unfit)
@@ -224,7 +225,9 @@ class AsyncInstance:
     # -- threads --------------------------------------------------------------------------------------------------------
 
     def _getter(self, client_id: int) -> ThreadPoolExecutor:
-        """The thread of a client's gets: the next one begins when a cancelled one has given back what it was handed."""
+        """Return the thread for a client's gets. The next get starts after a cancelled get has returned its batch to the
+        store.
+        """
         if client_id not in self._gets:
             self._gets[client_id] = self._pool(f"get-{client_id}", 1)
         return self._gets[client_id]
@@ -260,7 +263,7 @@ class AsyncStream(AsyncIterator[AsyncMessage]):
                 return self._message
 
     async def aclose(self) -> None:
-        """Roll back what is in hand."""
+        """Roll back the current message."""
         message, self._message = self._message, None
         if message is not None and message.is_settled:
             self._stream.let_go()
@@ -277,7 +280,7 @@ class AsyncStream(AsyncIterator[AsyncMessage]):
 
 
 class LoopCrew(Crew):
-    """A crew whose tasks are awaited in an event loop; see ``AsyncInstance.consume``. It is used on another thread."""
+    """A crew of tasks in an event loop; see ``AsyncInstance.consume``. Used from another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: int, handling: Handling) -> None:
         super().__init__("", 0, handling)
@@ -315,7 +318,7 @@ class LoopCrew(Crew):
                 self._ended(task, None)
             else:
                 self._loop.call_later(wait, self._again, task)
-        except BaseException as error:  # raised where consume was called; a cancelled one is not done
+        except BaseException as error:  # re-raised by consume; a cancelled task is not done
             if not self._stopping:
                 self.fail(error)
         finally:
@@ -325,7 +328,7 @@ class LoopCrew(Crew):
             self._begin()
 
     async def _handled(self, task: Task) -> float | None:
-        """As ``Handling`` does."""
+        """See ``Handling``."""
         handling = self._handling
         try:
             await handling.handler(task.change)
@@ -348,11 +351,11 @@ _END = object()
 
 
 class _Look:
-    """A call on a thread, whose result is undone where nobody gets it: cancelled before its end, or just behind it.
+    """A call on a thread. If the caller is cancelled before it receives the result, ``undo`` reverts the call.
 
     Args:
         call: runs on the thread.
-        undo: undoes what it did; runs on the same thread, before any later call there.
+        undo: reverts the call, on the same thread and before any later call there.
     """
 
     def __init__(self, call: Callable[[], Any], undo: Callable[[], Any]) -> None:
@@ -363,15 +366,15 @@ class _Look:
         self._is_abandoned = False
 
     async def on(self, loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> Any:
-        """The result. Raises what the call does."""
+        """Return the result or raise the exception of the call."""
         work = pool.submit(self._work)
         try:
             return await asyncio.wrap_future(work, loop=loop)
         except asyncio.CancelledError:
             with self._lock:
                 self._is_abandoned, is_done = True, self._is_done
-            if is_done:  # it has a result, which is lost
-                with contextlib.suppress(RuntimeError):  # the pool was shut down, and the instance stopped
+            if is_done:  # the call has a result that no task receives
+                with contextlib.suppress(RuntimeError):  # the pool is shut down because the instance stopped
                     pool.submit(self._undo)
             raise
 

@@ -1,6 +1,6 @@
-"""Alarms: what an operator should know, told to one callback, and the same trouble not again and again.
+"""Alarms: reports of problems to one callback, without repetitions.
 
-Never waits and keeps no thread: a reminder comes with the first repetition that is due.
+No timer or thread: a reminder is sent when the problem occurs again and the reminder is due.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from canal.errors import visible, without_passwords
 
 log = logging.getLogger("canal.parse")
 
-#: ``(destination, message)``: told of everything an operator should know; the message is an :class:`AlarmMessage`.
+#: ``(destination, message)``: called with each problem that an operator should know. The message is an :class:`AlarmMessage`.
 Alarm = Callable[[str, str], None]
 
-#: Seconds until a trouble that goes on is reported again; the time doubles with each reminder, up to the second number.
+#: First and longest interval in seconds between reminders of a continuing problem. The interval doubles each time.
 REMINDERS = (60.0, 3600.0)
 _REMEMBERED = 256
 
 
 class AlarmKind(enum.Enum):
-    """What an alarm is about: the closed set by which they can be routed."""
+    """Kind of an alarm: a closed set for routing."""
 
     CONNECTION = "connection"
     """The source was lost or cannot be reached. The parser goes on trying, and tells when this is over."""
@@ -50,12 +50,12 @@ class AlarmKind(enum.Enum):
 
 
 class AlarmMessage(str):
-    """The text of an alarm, and what it is about: a ``str`` for those who only show it."""
+    """The text of an alarm with its kind: a ``str`` for callers that only display it."""
 
     kind: AlarmKind
-    #: How often the trouble has come up, this time included.
+    #: Number of occurrences, including this.
     times: int
-    #: The trouble has ended.
+    #: True if the problem is solved.
     is_over: bool
 
     def __new__(cls, text: str, kind: AlarmKind, times: int = 1, is_over: bool = False) -> Self:
@@ -68,7 +68,7 @@ class AlarmMessage(str):
 
 
 def log_alarm(destination: str, message: str) -> None:
-    """The alarm used where none is given: an ERROR line in the log; a WARNING that a trouble is over."""
+    """Log an alarm. This is the default callback: ERROR for a problem, WARNING if it is solved."""
     is_over = isinstance(message, AlarmMessage) and message.is_over
     log.log(logging.WARNING if is_over else logging.ERROR, "[%s] %s", destination, message)
 
@@ -82,14 +82,14 @@ class _Trouble:
 
 
 class AlarmDesk:
-    """Tells the callback of each trouble when it begins, then at growing intervals how often it came again.
+    """Reports each problem when it starts, then repeats at growing intervals with a count.
 
-    A trouble is its kind and its key (the text, where none is given): another text is another trouble and is reported at once.
-    What is not told is in the log, as INFO.
+    A problem is identified by kind and key. The default key is the text: a different text is a new problem and is reported
+    immediately. Suppressed repetitions are logged as INFO.
 
     Args:
-        alarm: the callback. What it raises is logged and ends nothing.
-        reminders: seconds to the first reminder, and between two of them at most.
+        alarm: the callback. Its exceptions are logged and otherwise ignored.
+        reminders: first and longest interval between reminders, in seconds.
     """
 
     def __init__(
@@ -104,13 +104,13 @@ class AlarmDesk:
         self.count = 0
 
     def reset(self, destination: str) -> None:
-        """A new run begins: every trouble is new."""
+        """Forget all problems at the start of a run."""
         with self._lock:
             self._troubles.clear()
             self.destination, self.count = destination, 0
 
     def tell(self, kind: AlarmKind, text: str, key: str = "") -> None:
-        """A trouble came up: ``key`` says which it is, where ``text`` differs each time."""
+        """Report a problem. Pass ``key`` if the text varies for the same problem."""
         name = (kind, key or text)
         now = self._clock()
         with self._lock:
@@ -121,7 +121,7 @@ class AlarmDesk:
                     del self._troubles[next(iter(self._troubles))]
             else:
                 trouble.count += 1
-            self._troubles[name] = trouble  # the one that came up last is forgotten last
+            self._troubles[name] = trouble  # move to the end: the least recent problem is evicted first
             is_due = now >= trouble.due
             if is_due:
                 trouble.due = now + trouble.wait
@@ -136,13 +136,13 @@ class AlarmDesk:
         self._call(AlarmMessage(text, kind, count))
 
     def announce(self, kind: AlarmKind, text: str) -> None:
-        """Something was done or has ended, which is reported each time."""
+        """Report an action or a completed event. Not deduplicated."""
         with self._lock:
             self.count += 1
         self._call(AlarmMessage(text, kind))
 
     def over(self, kind: AlarmKind, text: str) -> None:
-        """Every trouble of the kind has ended; reported once, and only where one was reported."""
+        """Report that all problems of this kind are solved, if any was reported."""
         with self._lock:
             ended = [self._troubles.pop(name) for name in list(self._troubles) if name[0] is kind]
             self.count += bool(ended)

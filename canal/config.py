@@ -1,7 +1,4 @@
-"""The options of an Instance, checked when they are given.
-
-Never connects to anything.
-"""
+"""The options of an Instance, checked on construction. Opens no connection."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ def check_start(instance: object, attribute: object, value: object) -> None:
 
 def _meets(protocol: Any, what: str) -> Any:
     def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        if isinstance(value, str) and "://" in value:  # it is not shown, for it may have a password
+        if isinstance(value, str) and "://" in value:  # do not show a URL: it may contain a password
             raise ConfigError(
                 f"{attribute.name} must be {what}, not a URL",
                 remedy="Use canal.MySQLSource.from_url(url), or canal.connect(url).",
@@ -116,10 +113,10 @@ def _check_on_slow(instance: object, attribute: object, value: object) -> None:
 
 
 def check_shared(meta: MetaManager, *histories: SchemaHistory | None) -> None:
-    """What processes that take turns keep must be seen by each of them.
+    """Check that all processes of a destination share the stored state.
 
     Raises:
-        ConfigError: it is one process's own. A MemoryHistory is allowed, which is forgotten at the begin of each turn.
+        ConfigError: ``meta`` or a history is local to one process. A MemoryHistory is allowed: each active turn clears it.
     """
     if type(meta) in (MemoryMeta, FileMeta):
         raise ConfigError(
@@ -153,7 +150,7 @@ def _check_members(instance: object, attribute: object, value: object) -> None:
 @checks_names()
 @attrs.frozen(kw_only=True)
 class Member:
-    """One source of a :class:`canal.Group`, with the options that are its own: see :class:`canal.InstanceConfig`."""
+    """One source of a :class:`canal.Group`, with its options: see :class:`canal.InstanceConfig`."""
 
     source: Source = attrs.field(validator=_is_source)
     start: str | Position = attrs.field(default="latest", validator=check_start)
@@ -169,7 +166,7 @@ class Group:
     """Several sources in one store, as ``source`` of an :class:`canal.InstanceConfig`.
 
     Args:
-        members: by the names by which cursors know them.
+        members: maps the names used in cursors to the members.
         order, idle_after, stalled_after, on_stalled: see :class:`canal.parse.GroupParser`.
     """
 
@@ -183,7 +180,7 @@ class Group:
         check_merging(self.order, self.idle_after, self.stalled_after, self.on_stalled)
 
 
-#: Options of which each member of a group has its own.
+#: Options that each member of a group sets separately.
 OF_MEMBERS: Final = ("source", "start", "standby", "standby_start", "schema_history")
 
 
@@ -194,75 +191,71 @@ def _default_meta(config: InstanceConfig) -> MetaManager:
 @checks_names({"tables": "filter, or canal.connect(…, tables=)", "host": "source=canal.MySQLSource(host=…)"})
 @attrs.frozen(kw_only=True)
 class InstanceConfig:
-    """Everything that makes an :class:`~canal.Instance`.
+    """The options of an :class:`~canal.Instance`.
 
     Args:
-        destination: name of the instance; the key of its cursors and part of every log line.
+        destination: name of the instance. It is the key of its cursors and part of every log line.
         source: :class:`canal.MySQLSource`, :class:`canal.LocalBinlogSource`, :class:`canal.testing.FakeBinlog`, or a
-            :class:`canal.Group` of several, each with ``start``, ``standby`` and ``schema_history`` of its own.
-        filter: tables to deliver, in canal's syntax: comma-separated regular expressions, each matched against the whole
-            of ``schema.table`` without regard to case. Empty: all. A statement passes by any table that it names, or by
-            ``schema.`` when it names none.
-        black_filter: tables not to deliver, in the same syntax.
-        field_filter, black_field_filter: columns to deliver or not, as ``schema.table:c1/c2,schema.other:c3``.
-        mask: what becomes of columns' values: ``{"shop.users": {"email": canal.Mask.hmac(env="KEY")}}``, with tables in the
-            syntax of ``filter``. Texts of statements that may hold them are withheld; docs/masking.md.
-        row_filter: ``(header, before, after) -> bool``; keeps the row changes for which it is true.
-        leave_out: kinds of changes not to deliver: "insert", "update", "delete" (rows); "ddl", "dml", "dcl" (statements, as
-            canal sorts them); "tableless": statements that name no table, which canal never delivers, such as GRANT, CREATE VIEW
-            and ALTER DATABASE.
-        shadow_tables: also deliver the tables that gh-ost and pt-online-schema-change make beside the table that they
-            alter, and the renames that put them in its place; see docs/limits.md. Without it a table is left out when it
-            is named like one of theirs and the table that it would belong to exists and passes the filters.
-        sequences: also deliver the rows of MariaDB's sequences, which it keeps as tables: an INSERT for each change of one.
-        unknown_columns: what to do with rows of a table whose columns nobody knows: none that names them was given, or a
-            statement of the log has changed them in a way that cannot be followed. "positions" names them @1, @2 and so on, with
-            an alarm, and what the log does not tell of them is taken for signed numbers and bytes; "error" stops the instance;
-            "leave_out" does not deliver its rows, with an alarm.
-        column_types: where the texts of numeric and geometry types come from (``Column.mysql_type``) if the source writes
-            binlog_row_metadata=FULL. "log": from it, which has no display width, no ZEROFILL and no ``point``; nobody is asked.
-            "history": the whole text, such as ``tinyint(1)``, as canal gives it. The tables are looked up and followed then in
-            ``schema_history``, as without FULL; of one that cannot be, a warning tells, and the text is that of the log.
-        start: where to begin when no cursor is stored: "latest", "earliest" or a position, which may have only a
+            :class:`canal.Group`. Group members set ``start``, ``standby`` and ``schema_history`` individually.
+        filter: tables to deliver, in canal's syntax: comma-separated regular expressions, each matched against the complete
+            ``schema.table``, case-insensitive. Empty: all tables. A statement passes if any table in it passes. A statement
+            without tables is matched as ``schema.``.
+        black_filter: tables to exclude, in the same syntax.
+        field_filter, black_field_filter: columns to deliver or exclude, as ``schema.table:c1/c2,schema.other:c3``.
+        mask: replaces column values: ``{"shop.users": {"email": canal.Mask.hmac(env="KEY")}}``, with tables in the syntax of
+            ``filter``. Statement texts that may contain such values are withheld; see docs/masking.md.
+        row_filter: ``(header, before, after) -> bool``; keeps a row change if it returns true.
+        leave_out: kinds of changes to drop: "insert", "update", "delete" (rows); "ddl", "dml", "dcl" (statements, in canal's
+            categories); "tableless": statements without a table, which canal never delivers, such as GRANT, CREATE VIEW and
+            ALTER DATABASE.
+        shadow_tables: also deliver the temporary tables of gh-ost and pt-online-schema-change, and the renames that swap
+            them in; see docs/limits.md. By default a table is excluded if its name matches such a tool and the original table
+            exists and passes the filters.
+        sequences: also deliver MariaDB sequences, which the log has as tables. Each change is an INSERT.
+        unknown_columns: policy for a table whose column names are unknown, because no source has them or a statement
+            changed them in an unsupported way. "positions": name the columns @1, @2 and so on, treat unknown types as signed
+            numbers and bytes, and raise an alarm. "error": stop the instance. "leave_out": drop the rows and raise an alarm.
+        column_types: origin of numeric and geometry type names (``Column.mysql_type``) with binlog_row_metadata=FULL.
+            "log": the log, without queries. It lacks display widths, ZEROFILL and ``point``. "history": complete names such
+            as ``tinyint(1)``, as in canal. Tables are then queried and tracked in ``schema_history`` as without FULL. If a
+            table cannot be tracked, a warning is logged and the log's type is used.
+        start: start position without a stored cursor: "latest", "earliest" or a position. A position may have only a
             ``timestamp`` (milliseconds since 1970).
-        standby: another server of the same replication, read when ``source`` does not answer, or after
+        standby: another server in the same replication topology. It is used if ``source`` fails, or after
             ``Instance.switch``.
-        standby_start: as ``start``, for a first start at the standby.
-        heartbeat: how the source's health is watched; given a standby, by default every 3 s.
-        on_lost: what to do when the source has no longer the log behind the cursor: "fail" stops the instance;
-            "earliest", "latest" and "time" (the cursor's, less ``fallback_interval``) go on from there, with an alarm that
-            names the gap.
-        dump_error_threshold: before ``on_lost`` does anything but fail, the source is asked so many times again.
-        fallback_interval: seconds to go back where only a time tells the position: another server without common GTIDs.
-        log_positions: keeps where parsing stands; for parsers without a store behind them.
-        ha: ZooKeeper, by which several processes that embed the destination take turns; one delivers, the others stand by.
-        meta: keeps subscriptions and cursors: in memory when none is given, with ``ha`` in ZooKeeper.
-        schema_history: keeps the columns of tables by position, where the source does not write
-            binlog_row_metadata=FULL, or with
-            ``column_types="history"``. Not given: with ``ha`` in ZooKeeper, beside the cursors of a FileMeta, else
-            in memory.
+        standby_start: like ``start``, for a first start at the standby.
+        heartbeat: health check of the source. With a standby the default is every 3 s.
+        on_lost: policy if the source has purged the log at the cursor. "fail" stops the instance. "earliest", "latest" and
+            "time" (the cursor's time minus ``fallback_interval``) continue there, with an alarm that reports the gap.
+        dump_error_threshold: number of retries at the source before ``on_lost`` applies, unless it is "fail".
+        fallback_interval: seconds to go back if only a time identifies the position, as at a server without common GTIDs.
+        log_positions: stores the parse position, for parsers without a store.
+        ha: ZooKeeper coordination. One of several processes delivers; the others are standbys.
+        meta: stores subscriptions and cursors. Default: ZooKeeper with ``ha``, else memory.
+        schema_history: stores table columns by position, for sources without binlog_row_metadata=FULL or with
+            ``column_types="history"``. Default: ZooKeeper with ``ha``, next to the cursors of a FileMeta, else memory.
         hooks: see :class:`canal.Hook`.
         time_zone: zone of TIMESTAMP values.
-        json: "text" gives JSON as the server prints it, "objects" as dict, list, str, int, float, bool and None, with
-            the SQL values that MySQL keeps in documents (Decimal, date and so on) as columns of their types give them.
-            A document ``null`` is None then, as NULL is. MariaDB's JSON is text: what cannot be objects, such as one with a
-            member twice, is :class:`canal.InvalidJson`; of files a schema must say which columns are ``json``.
-        store_entries, store_bytes: what the store keeps at most.
-        slow_after: seconds for which the reader waits for room in the store before an alarm names who holds it back.
-        on_slow: what becomes of a client that holds the others back: "wait", or "evict": the store keeps nothing for it any
-            more, and it reads on from its cursor over a connection of its own until it has caught up. It is held to do so
-            when an alarm would name it, or when the store keeps more than ``slow_entries`` or ``slow_bytes`` for it alone.
-        isolate_ddl: a statement that changes a schema comes in a batch of its own.
-        whole_transactions: batches end where a transaction does. One of more than ``batch_size`` row changes comes alone, and
-            in pieces only where the store has no room for all of it.
-        batch_bytes: what a batch holds at most, in bytes as the store counts them; None: as much as the store. One entry, or
-            one whole transaction, may be more.
-        empty_transaction_interval, empty_transaction_count: of the transactions that the filters emptied, one is
-            delivered after so many seconds or transactions, so that cursors move on.
-        reconnect_backoff: seconds before the first attempt to reconnect, and before any later one at most.
-        start_timeout: how long ``subscribe`` waits for the start position.
-        alarm: called with (destination, message) about everything that an operator should know, once for each trouble and
-            when it is over; the message is a :class:`canal.AlarmMessage`.
+        json: "text" returns JSON as the server prints it. "objects" returns dict, list, str, int, float, bool and None, and
+            SQL values inside documents (Decimal, date and so on) like columns of their types. A document ``null`` is None,
+            like NULL. MariaDB stores JSON as text; invalid text, such as a duplicate member, is :class:`canal.InvalidJson`.
+            For log files, a schema must declare the ``json`` columns.
+        store_entries, store_bytes: maximum size of the store.
+        slow_after: seconds to wait for room in the store before an alarm names the slow client.
+        on_slow: policy for a client that holds up the others. "wait", or "evict": the store drops the client, which continues
+            from its cursor over a private connection until it has caught up. The limit is the alarm's, or ``slow_entries``
+            or ``slow_bytes`` in the store for this client alone.
+        isolate_ddl: deliver each statement that changes a schema in a separate batch.
+        whole_transactions: end batches at the end of a transaction. A transaction with more than ``batch_size`` row changes
+            comes alone, and in pieces only if the store cannot hold it.
+        batch_bytes: maximum size of a batch in bytes, as counted by the store; None: the store's size. A single entry or whole
+            transaction may exceed it.
+        empty_transaction_interval, empty_transaction_count: deliver one transaction without changes per this many seconds or
+            transactions, so that cursors advance.
+        reconnect_backoff: first and longest delay before a reconnect, in seconds.
+        start_timeout: seconds that ``subscribe`` waits for the start position.
+        alarm: called with (destination, message) for each problem that an operator should know, and again when it is solved.
+            The message is a :class:`canal.AlarmMessage`.
     """
 
     destination: str = attrs.field(validator=_check_destination)
@@ -336,7 +329,7 @@ class InstanceConfig:
             raise ConfigError('on_slow is "wait" with a group: a client reads on by itself from one source only')
 
     def members(self) -> dict[str, InstanceConfig]:
-        """The config of each member of a group, as of a destination of its own; none where there is one source."""
+        """The config of each group member, with a destination per member; empty for a single source."""
         if not isinstance(self.source, Group):
             return {}
         return {
@@ -358,13 +351,13 @@ class InstanceConfig:
         return FileHistory(self.meta.directory) if isinstance(self.meta, FileMeta) else MemoryHistory()
 
     def table_filter(self) -> TableFilter:
-        """What ``filter`` and ``black_filter`` say."""
+        """The filter from ``filter`` and ``black_filter``."""
         return TableFilter(self.filter, self.black_filter)
 
     def masks(self) -> Masks:
-        """What ``mask`` says."""
+        """The masks from ``mask``."""
         return Masks(self.mask)
 
     def column_filter(self) -> FieldFilter:
-        """What ``field_filter`` and ``black_field_filter`` say."""
+        """The filter from ``field_filter`` and ``black_field_filter``."""
         return FieldFilter(self.field_filter, self.black_field_filter)

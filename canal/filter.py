@@ -1,10 +1,9 @@
-"""Which tables and columns are delivered, in canal's filter syntax.
+"""Table and column filters in canal's syntax.
 
-Never caches a decision: the parser asks once per table map and keeps the answer.
+Results are not cached: the parser filters once per table map and keeps the result.
 
-Patterns are Python regular expressions and the user's own: one such as ``(a+)+b`` can take exponential time on a long
-table name (names have at most 64 characters, and each is tried once per table map). Do not take filters from people you
-do not trust.
+Patterns are Python regular expressions. A pattern such as ``(a+)+b`` can take exponential time for a long table name (at most
+64 characters). Do not accept filters from untrusted users.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from canal.errors import ConfigError
 _CLOSING = {"{": "}", "[": "]", "(": ")"}
 
 _GRAPHS = ("L", "Nd", "Pc", "Pd", "Po", "Ps", "Pe", "Sc", "Sm", "Sk")
-#: Which characters a POSIX class has in canal, by category and character: case is ignored in filters, so upper is lower.
+#: The characters of POSIX classes in canal, by category and character. Filters ignore case, so upper equals lower.
 _POSIX: dict[str, Callable[[str, str], bool]] = {
     "alnum": lambda kind, char: kind.startswith(("L", "Nd")),
     "alpha": lambda kind, char: kind.startswith("L"),
@@ -45,7 +44,7 @@ _POSIX_CLASS = re.compile(rf"\[:(\^?)({'|'.join(_POSIX)}):\]")
 
 @cache
 def _posix_ranges(is_not: str, name: str) -> str:
-    """A POSIX class as it is written between brackets in Python. Names of tables have no characters beyond U+FFFF."""
+    """Return a POSIX class in Python's bracket syntax. Table names have no characters beyond U+FFFF."""
     holds = _POSIX[name]
     chars = (code for code in range(1, 1 << 16) if holds(unicodedata.category(chr(code)), chr(code)) != bool(is_not))
     runs = ([code for _, code in run] for _, run in groupby(enumerate(chars), lambda pair: pair[1] - pair[0]))
@@ -53,7 +52,7 @@ def _posix_ranges(is_not: str, name: str) -> str:
 
 
 def _without_posix(pattern: str) -> str:
-    """The pattern with ranges in index of the POSIX classes between its brackets, which Python does not know."""
+    """Return the pattern with ranges in place of POSIX classes, which Python does not support."""
     done, at, is_class = [], 0, False
     while at < len(pattern):
         char, found = pattern[at], _POSIX_CLASS.match(pattern, at) if is_class else None
@@ -74,11 +73,11 @@ def _without_posix(pattern: str) -> str:
 
 
 def split_patterns(text: str) -> list[tuple[int, str]]:
-    """The alternatives and where each begins: split at commas not escaped and not in ``{}``, ``[]``, ``()``."""
+    """Split at commas outside ``{}``, ``[]`` and ``()`` that are not escaped. Return each pattern with its start."""
     parts = []
     start = 0
     waiting: list[str] = []
-    in_class = 0  # index of the "[" of the character class that is open, + 1
+    in_class = 0  # index after the "[" of the open character class
     index = 0
     while index < len(text):
         char = text[index]
@@ -94,7 +93,7 @@ def split_patterns(text: str) -> list[tuple[int, str]]:
         elif in_class and (posix := _POSIX_CLASS.match(text, index)):
             index = posix.end() - 1
         elif in_class:
-            first = text[in_class:index] in ("", "^")  # "]" right after "[" stands for itself
+            first = text[in_class:index] in ("", "^")  # "]" directly after "[" is literal
             if char == "]" and not first:
                 in_class = 0
         elif char == "[":
@@ -120,11 +119,11 @@ def _bad_filter(text: str, index: int, reason: str, remedy: str = "") -> ConfigE
 
 
 def _compile(text: str) -> tuple[re.Pattern[str], ...]:
-    """Patterns for the whole of a lower-case name; () for an empty filter."""
+    """Compile patterns for complete lower-case names; () for an empty filter."""
     patterns = []
     for start, part in split_patterns(text):
         try:
-            with warnings.catch_warnings():  # about "[[", which means what it says in all versions so far
+            with warnings.catch_warnings():  # warnings about "[[", which is literal in all versions so far
                 warnings.simplefilter("ignore", FutureWarning)
                 patterns.append(re.compile(_without_posix(part), re.IGNORECASE | re.DOTALL))
         except (re.error, OverflowError, RecursionError) as error:
@@ -137,19 +136,18 @@ def _compile(text: str) -> tuple[re.Pattern[str], ...]:
 
 @attrs.frozen
 class TableFilter:
-    r"""Which tables pass: a comma-separated list of regular expressions, as in canal.
+    r"""A table filter: comma-separated regular expressions, as in canal.
 
-    Each must match the whole of ``schema.table`` in lower case; case is ignored and a dot matches any character. An
-    empty ``include`` means all tables, an empty ``exclude`` none; ``exclude`` wins. Blanks around an alternative do not
-    count.
+    A pattern must match the complete ``schema.table``, case-insensitive; a dot matches any character. An empty ``include``
+    accepts all tables, an empty ``exclude`` excludes none; ``exclude`` has precedence. Blanks around a pattern are ignored.
 
     Raises:
-        ConfigError: a pattern is not a regular expression; the message names it and the position.
+        ConfigError: an invalid regular expression; the message has the pattern and the position.
     """
 
     include: str = ""
     exclude: str = ""
-    #: Further filters that must pass too; see :meth:`narrow`.
+    #: Additional filters that must accept the table; see :meth:`narrow`.
     narrowed: tuple[str, ...] = ()
     _passes: tuple[tuple[re.Pattern[str], ...], ...] = attrs.field(init=False, repr=False, eq=False)
     _drops: tuple[re.Pattern[str], ...] = attrs.field(init=False, repr=False, eq=False)
@@ -168,11 +166,11 @@ class TableFilter:
         return _compile(self.exclude)
 
     def accepts(self, schema: str, table: str) -> bool:
-        """Whether changes of this table pass."""
+        """Return whether to deliver changes of this table."""
         return self.accepts_name(f"{schema}.{table}")
 
     def accepts_name(self, name: str) -> bool:
-        """Whether this name passes, such as one of a schema alone."""
+        """Return whether this name passes, such as a schema name."""
         name = name.lower()
         for patterns in self._passes:
             if not any(pattern.fullmatch(name) for pattern in patterns):
@@ -180,7 +178,7 @@ class TableFilter:
         return not any(pattern.fullmatch(name) for pattern in self._drops)
 
     def narrow(self, client_filter: str) -> TableFilter:
-        """The tables that pass this filter and the client's too; "" changes nothing."""
+        """Return the intersection with a client's filter; "" changes nothing."""
         if not client_filter.strip():
             return self
         return TableFilter(self.include, self.exclude, (*self.narrowed, client_filter))
@@ -188,13 +186,13 @@ class TableFilter:
 
 @attrs.frozen
 class FieldFilter:
-    """Which columns are delivered, as ``shop.orders:id/price,crm.customer:id/name``.
+    """A column filter, such as ``shop.orders:id/price,crm.customer:id/name``.
 
-    Exact table names; case is ignored in all names. For a table named in ``include`` only the columns listed there are
-    delivered and ``exclude`` is not looked at; for one named in ``exclude`` all but those; for any other table all.
+    Table names are exact; all names are case-insensitive. A table in ``include`` delivers only the listed columns and ignores
+    ``exclude``. A table in ``exclude`` delivers all other columns. Other tables deliver all columns.
 
     Raises:
-        ConfigError: the text does not follow the syntax.
+        ConfigError: a syntax error.
     """
 
     include: str = ""
@@ -211,16 +209,16 @@ class FieldFilter:
         return _parse_fields(self.exclude)
 
     def columns(self) -> list[tuple[str, str, list[str]]]:
-        """What the two name: option, table in lower case, columns as they are written."""
+        """The listed columns: option, lower-case table, and columns as written."""
         both = ("field_filter", self._included), ("black_field_filter", self._excluded)
         return [(option, table, list(names.values())) for option, tables in both for table, names in tables.items()]
 
     def wanted(self, schema: str, table: str, column_names: Sequence[str], *, strict: bool = True) -> tuple[int, ...] | None:
-        """Numbers of the columns to deliver, in the order of the table; None for all.
+        """Return the indexes of the columns to deliver, in table order; None for all.
 
         Raises:
-            ConfigError: the filter names a column that the table does not have (not with ``strict=False``, which is for
-                a table that was seen before: the column may have been dropped since).
+            ConfigError: the table lacks a listed column. Not raised with ``strict=False``, for tables that may have dropped the
+                column later.
         """
         key = f"{schema}.{table}".lower()
         keep = key in self._included
@@ -239,7 +237,7 @@ class FieldFilter:
 
 
 def _parse_fields(text: str) -> dict[str, dict[str, str]]:
-    """``{lower-case table: {lower-case column: as written}}``."""
+    """Return ``{lower-case table: {lower-case column: as written}}``."""
     tables: dict[str, dict[str, str]] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         table, colon, columns = item.rpartition(":")

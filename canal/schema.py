@@ -1,7 +1,4 @@
-"""What is known of a table's columns: their names, types, charsets, labels and keys.
-
-Never asks a server and never reads a row: values come from information_schema, table maps or SQL text.
-"""
+"""Table schemas: column names, types, charsets, labels and keys, from information_schema, table maps or SQL text."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import attrs
 
 from canal.binlog import type_codes as codes
 
-#: The type code that a column of each data type has in a table map; UNKNOWN_TYPE where the name is none of these.
+#: The type code of each data type in a table map; UNKNOWN_TYPE for an unknown name.
 TYPE_CODES = {
     "tinyint": codes.TINY,
     "smallint": codes.SHORT,
@@ -58,9 +55,9 @@ TYPE_CODES = {
     "inet4": codes.STRING,
 }
 UNKNOWN_TYPE = -1
-#: The charset of a column whose statement does not name it, where the default is not known: the table map tells it.
+#: The charset of a column without a charset in its statement, if the default is unknown. The table map has the real charset.
 UNTOLD = "?"
-#: Data types of geometries in the order of the numbers that table maps have for them.
+#: Geometry data types, in the order of their numbers in table maps.
 GEOMETRY_KINDS = (
     "geometry",
     "point",
@@ -73,7 +70,7 @@ GEOMETRY_KINDS = (
 )
 
 TEXT_TYPES = frozenset(("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"))
-#: Other spellings, and the one that information_schema uses; the longest first.
+#: Synonyms, and the spelling in information_schema; longest first.
 _SYNONYMS = (
     ("double precision", "double"),
     ("national character varying", "varchar"),
@@ -115,17 +112,16 @@ _ESCAPES = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
 
 @attrs.frozen
 class ColumnSchema:
-    """One column. ``charset`` is a MySQL charset name, or None or "binary" for bytes; ``column_type`` is the server's
-    text.
+    """A column. ``charset`` is a MySQL charset name, or None or "binary" for bytes. ``column_type`` is the server's text.
 
-    ``meta`` is the table map's; 0 where the column comes from anything else. ``key`` says that it is part of the
-    primary key. Of a delivered row's column ``nullable`` is never None.
+    ``meta`` comes from the table map and is 0 otherwise. ``key`` is true for a primary key column. In delivered rows
+    ``nullable`` is never None.
     """
 
     name: str
     type_code: int = UNKNOWN_TYPE
     meta: int = 0
-    #: None: a setting of the server decided, which only table maps tell.
+    #: None if a server setting decided; only table maps have the value.
     nullable: bool | None = True
     unsigned: bool = False
     charset: str | None = None
@@ -133,34 +129,34 @@ class ColumnSchema:
     labels: tuple[str, ...] | None = None
     column_type: str = ""
     visible: bool = True
-    #: Computed when it is read, as VIRTUAL columns are.
+    #: Computed on read (VIRTUAL).
     virtual: bool = False
-    #: False: a VIRTUAL column of which the log holds no values to rely on.
+    #: False for a VIRTUAL column without reliable values in the log.
     logged: bool = True
-    #: MySQL made it for a part of a functional key; before 8.0.18 table maps have it, and rows never do.
+    #: Created by MySQL for a functional key part. Table maps before 8.0.18 have it, rows never do.
     hidden: bool = False
-    #: Of a masked column the one that the server has.
+    #: For a masked column: the column on the server.
     unmasked: ColumnSchema | None = attrs.field(default=None, repr=False)
 
     @property
     def of_source(self) -> ColumnSchema:
-        """The column that the server has, where this one is masked."""
+        """The column on the server, if this column is masked."""
         return self.unmasked or self
 
     @property
     def is_key(self) -> bool:
-        """Whether the column is part of the primary key."""
+        """True for a primary key column."""
         return self.key
 
     @property
     def base_type(self) -> str:
-        """The data type's bare name, such as ``int`` or ``varchar``."""
+        """The bare name of the data type, such as ``int`` or ``varchar``."""
         return self.column_type.partition("(")[0].partition(" ")[0].lower()
 
 
 @attrs.frozen
 class TableSchema:
-    """A table's columns in the order of its rows."""
+    """The columns of a table in row order."""
 
     schema: str
     table: str
@@ -173,7 +169,7 @@ class TableSchema:
 
     @property
     def keys(self) -> tuple[ColumnSchema, ...]:
-        """The columns of the primary key, in the order of the table."""
+        """The primary key columns in table order."""
         return tuple(column for column in self.columns if column.key)
 
 
@@ -187,7 +183,7 @@ def column_from_text(
     visible: bool = True,
     virtual: bool = False,
 ) -> ColumnSchema:
-    """Make a column of its type's text, as information_schema or a CREATE TABLE writes it."""
+    """Return a column for a type text from information_schema or CREATE TABLE."""
     text = normal_type(column_type)
     base = text.partition("(")[0].partition(" ")[0]
     return ColumnSchema(
@@ -195,7 +191,7 @@ def column_from_text(
         type_code=TYPE_CODES.get(base, UNKNOWN_TYPE),
         nullable=nullable,
         unsigned=" unsigned" in text or " zerofill" in text,
-        # MariaDB's JSON is a LONGTEXT in the log; MySQL's own type needs no charset and ignores it.
+        # MariaDB's JSON is a LONGTEXT in the log. MySQL's JSON type ignores the charset.
         charset="utf8mb4" if base == "json" else charset_name(charset) if charset and base in TEXT_TYPES else None,
         key=key,
         labels=parse_labels(text) if base in ("enum", "set") else None,
@@ -205,30 +201,29 @@ def column_from_text(
     )
 
 
-#: Charsets with characters that the servers' information_schema, in a UTF-8 of 3 bytes, shows as "?"; bytes are "binary" on
-#: those that show them so.
+#: Charsets with characters that some servers' information_schema shows as "?" (3-byte UTF-8) or, for "binary", as bytes.
 _BEYOND_3_BYTES = frozenset(("utf8mb4", "utf16", "utf16le", "utf32", "gb18030", "binary"))
 
 
 def as_shown(column: ColumnSchema) -> ColumnSchema:
-    """A column of information_schema: each "?" of its labels that may stand for another character is not sure."""
+    """Return a column of information_schema; mark each "?" in labels as uncertain if it may replace another character."""
     if column.labels is None or column.charset not in _BEYOND_3_BYTES:
         return column
     return attrs.evolve(column, labels=tuple(label.replace("?", unsure_label(b"?")) for label in column.labels))
 
 
 def unsure_label(label: bytes) -> str:
-    """A label, or a part of one, of which it is not known what text it is: the bytes as surrogates from U+DC00 on."""
+    """Return a label of unknown text, with its bytes as surrogates from U+DC00."""
     return "".join(chr(0xDC00 + byte) for byte in label)
 
 
 def is_sure(label: str) -> bool:
-    """Whether a label is the column's own text."""
+    """Return whether a label's text is certain."""
     return not any("\udc00" <= char <= "\udcff" for char in label)
 
 
 def set_text(labels: Sequence[str], bits: int) -> str:
-    """The text of a SET value as the servers print it: without a comma as long as no character stands before it."""
+    """Return the text of a SET value as servers print it: no comma before the first character."""
     text = ""
     for bit, label in enumerate(labels):
         if bits >> bit & 1:
@@ -237,17 +232,17 @@ def set_text(labels: Sequence[str], bits: int) -> str:
 
 
 def label_bytes(label: str) -> bytes:
-    """What is known of a label that is not sure."""
+    """Return the known bytes of an uncertain label."""
     return b"".join(char.encode() if is_sure(char) else bytes([ord(char) - 0xDC00]) for char in label)
 
 
 def charset_name(charset: str) -> str:
-    """A charset's name as servers of today spell it: before MySQL 8.0.28 and MariaDB 10.6 utf8mb3 was called utf8."""
+    """Return the current name of a charset: utf8mb3 was utf8 before MySQL 8.0.28 and MariaDB 10.6."""
     return "utf8mb3" if charset == "utf8" else charset
 
 
 def normal_type(column_type: str) -> str:
-    """The type's text as information_schema spells it: lower case outside of quotes, no synonyms."""
+    """Return a type in information_schema's spelling: lower case outside quotes, no synonyms."""
     parts = re.split(r"('(?:[^'\\]|''|\\.)*')", column_type.strip(), flags=re.DOTALL)
     parts[::2] = [re.sub(r"\s+", " ", re.sub(r"\s*([(,)])\s*", r"\1", part.lower())) for part in parts[::2]]
     text = "".join(parts)
@@ -258,12 +253,12 @@ def normal_type(column_type: str) -> str:
 
 
 def as_binary(column_type: str) -> str:
-    """The type that a column of text has with the charset binary."""
+    """Return the type of a text column with the charset binary."""
     return re.sub(r"^(var)?char\b", r"\1binary", re.sub(r"^(tiny|medium|long|)text\b", r"\1blob", column_type))
 
 
 def parse_labels(column_type: str) -> tuple[str, ...]:
-    """The members of an ``enum('a','b')`` or ``set(…)`` text, where quotes are doubled or escaped; MySQL has x'…' for bytes."""
+    """Return the labels of ``enum('a','b')`` or ``set(…)``. Quotes are doubled or escaped; MySQL uses x'…' for bytes."""
     inside = column_type.partition("(")[2]
     found = re.findall(r"(x?)'((?:[^'\\]|''|\\.)*)'", inside, flags=re.DOTALL)
     return tuple(_label_of_hex(text) if is_hex else _unquote(text) for is_hex, text in found)

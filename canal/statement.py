@@ -1,4 +1,4 @@
-"""What a statement of the log did, as it was read from its text: its kind, canal's event type and the tables that it touches."""
+"""A statement in the log, as parsed from its text: kind, canal's event type, and tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Table = tuple[str, str]
 
 
 class Verb:
-    """Statements of transactions; plain integers because compiled code compares them."""
+    """Transaction statements. Plain integers, for comparisons in compiled code."""
 
     NONE: Final = 0
     BEGIN: Final = 1
@@ -30,13 +30,13 @@ class Verb:
 
 @attrs.frozen
 class Statement:
-    """What a statement does.
+    """The effect of a statement.
 
-    ``kind`` is "begin", "commit", "rollback", "savepoint", "xa", "ddl", "dml" or "other"; ``event_type`` the name of
-    canal's event type; ``event_types`` all effects in the order of the text (an ALTER may have several).
-    ``tables`` are all (schema, table) pairs that it changes, in the order of the text, names as written; sources that
-    it only reads are not among them. A rename has its (old, new) pairs in ``renames`` too; all at once, in order.
-    ``schema_wide``: it is about the whole of ``database``. ``doubtful``: it may change tables that could not be named.
+    ``kind`` is "begin", "commit", "rollback", "savepoint", "xa", "ddl", "dml" or "other". ``event_type`` is the name of canal's
+    event type. ``event_types`` has all effects in text order, as an ALTER may have several. ``tables`` has the changed
+    (schema, table) pairs in text order, as written; tables that are only read are not included. ``renames`` has the (old,
+    new) pairs of a rename. ``schema_wide``: the statement affects all of ``database``. ``doubtful``: it may change tables that
+    could not be determined.
     """
 
     kind: str
@@ -48,49 +48,49 @@ class Statement:
     schema_wide: bool = False
     database: str = ""
     doubtful: bool = False
-    #: The tables are temporary ones: no other session sees them and they have no rows in the log. The event type is QUERY.
+    #: The tables are temporary: private to their session, without rows in the log. The event type is QUERY.
     temporary: bool = False
-    #: IF EXISTS or IF NOT EXISTS was given: it may have done nothing.
+    #: IF EXISTS or IF NOT EXISTS: the statement may have had no effect.
     conditional: bool = False
-    #: OR REPLACE was given.
+    #: OR REPLACE.
     replaces: bool = False
-    #: CREATE TABLE … LIKE: the table whose definition was copied.
+    #: CREATE TABLE … LIKE: the table with the copied definition.
     like: Table | None = None
-    #: CREATE TABLE … SELECT: it also writes rows, which are not in the log as rows.
+    #: CREATE TABLE … SELECT: it also writes rows that are not logged as rows.
     selects: bool = False
     #: MySQL's atomic CREATE TABLE … SELECT: a transaction with the rows follows (START TRANSACTION clause).
     starts_transaction: bool = False
-    #: Of :class:`Verb`, for begin, commit, rollback, savepoint and xa.
+    #: A :class:`Verb` for begin, commit, rollback, savepoint and xa.
     verb: int = Verb.NONE
-    #: The XA identifier as servers write it, such as ``X'7831',X'62',7``; "" where it does not read as one.
+    #: The XA identifier as servers write it, such as ``X'7831',X'62',7``; "" if it cannot be parsed.
     xid: str = ""
-    #: The name of SAVEPOINT and ROLLBACK TO, in lower case, which is how they compare.
+    #: The savepoint name of SAVEPOINT and ROLLBACK TO, in lower case because names are case-insensitive.
     savepoint: str = ""
-    #: Its transaction took the statement back by ROLLBACK, ROLLBACK TO or XA ROLLBACK: only what it changed in tables without
-    #: transactions stays.
+    #: The transaction rolled the statement back (ROLLBACK, ROLLBACK TO or XA ROLLBACK). Only changes to non-transactional tables
+    #: remain.
     rolled_back: bool = False
     #: XA COMMIT … ONE PHASE.
     one_phase: bool = False
-    #: OPTIMIZE TABLE: tables whose rows stay; MariaDB makes a table of InnoDB anew, as ALTER TABLE … FORCE does.
+    #: OPTIMIZE TABLE: the rows stay. MariaDB rebuilds an InnoDB table, like ALTER TABLE … FORCE.
     remade: tuple[Table, ...] = ()
-    #: The text, where masks withhold it from whoever is given the entry: what the statement did to rows is read from it.
+    #: The text if masks withhold it. Consumers of the entry do not see it; the library uses it to find the effect on rows.
     withheld: str = attrs.field(default="", repr=False, eq=False)
-    #: The session's, by which the text is to be read.
+    #: The session's sql_mode, needed to parse the text.
     sql_mode: int = attrs.field(default=0, repr=False, eq=False)
-    #: explicit_defaults_for_timestamp of the session, of a statement that changes a schema; None: not known.
+    #: The session's explicit_defaults_for_timestamp, for a statement that changes a schema; None if unknown.
     explicit_defaults: bool | None = attrs.field(default=None, repr=False, eq=False)
 
 
 def doubtful_statement(schema: str) -> Statement:
-    """One that may change tables, nobody knows which."""
+    """Return a statement that may change unknown tables."""
     return Statement("ddl", "QUERY", default_schema=schema, doubtful=True)
 
 
 def other_statement(schema: str) -> Statement:
-    """One that changes no table."""
+    """Return a statement that changes no table."""
     return Statement("other", "QUERY", default_schema=schema)
 
 
 def unique(tables: Iterable[Table]) -> tuple[Table, ...]:
-    """Each of the tables once, in the order given."""
+    """Return the tables without duplicates, in order."""
     return tuple(dict.fromkeys(tables))

@@ -1,6 +1,6 @@
-"""What an Instance is doing: one frozen value with its state, positions, lag, what it holds and what it counted.
+"""The status of an Instance: a frozen value with state, positions, lag, contents and counters.
 
-Never asks anybody: the parts fill in their own pieces, and ``Instance.status()`` puts them together.
+The parts create their pieces, and ``Instance.status()`` combines them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from canal.position import Position
 
 
 class State(enum.Enum):
-    """What an instance is at."""
+    """State of an Instance."""
 
     STOPPED = "stopped"
     """Not started, or stopped by ``stop()``; with ``ha`` also while another process is active."""
@@ -42,13 +42,13 @@ class State(enum.Enum):
 class SourceEnd:
     """The end of a source's log at one moment."""
 
-    #: Names and sizes of the journals, the oldest first.
+    #: Names and sizes of the journals, oldest first.
     journals: tuple[tuple[str, int], ...]
-    #: The GTIDs that are in the log; "" where there are none.
+    #: GTIDs in the log; "" if the source has none.
     gtid: str = ""
 
     def bytes_behind(self, position: Position) -> int | None:
-        """Bytes of the log between a position and its end; None where the journal is not there."""
+        """Return the bytes from a position to the end of the log; None if the journal is unknown."""
         left, found = 0, False
         for name, size in self.journals:
             if found:
@@ -58,9 +58,9 @@ class SourceEnd:
         return max(left, 0) if found else None
 
     def transactions_behind(self, position: Position) -> int | None:
-        """Transactions between a position and the end, by GTID; None without GTIDs.
+        """Return the number of transactions from a position to the end, by GTID; None without GTIDs.
 
-        MariaDB's sequence numbers may leave numbers out, which count here all the same.
+        Gaps in MariaDB's sequence numbers are counted too.
         """
         if not self.gtid or not position.gtid:
             return None
@@ -75,34 +75,34 @@ class SourceEnd:
 
 @attrs.frozen
 class Lag:
-    """How far something is behind the source."""
+    """Lag behind the source."""
 
-    #: 0 when there is nothing that it lacks; the source's clock is taken into account. Times in logs are whole seconds.
+    #: 0 if up to date; corrected for clock differences. The log has whole seconds.
     seconds: float | None = None
-    #: Of the source's log. Only where the source was asked.
+    #: Bytes of the source's log. Only with a query to the source.
     bytes: int | None = None
-    #: By GTID. Only where the source was asked.
+    #: Transactions by GTID. Only with a query to the source.
     transactions: int | None = None
 
 
 @attrs.frozen
 class Latency:
-    """Seconds from a change in the source to its ack, of the last batches that were acked: each is as late as its last change.
+    """Seconds from change to ack, for recent batches. A batch counts with its last change.
 
-    By the source's clock. Times in logs are whole seconds, so each may be up to one second more than it was.
+    Measured by the source's clock. The log has whole seconds, so a value may be up to one second too large.
     """
 
-    #: Half of the batches, 95 and 99 of a hundred were not later.
+    #: 50th, 95th and 99th percentile.
     median: float
     p95: float
     p99: float
     longest: float
-    #: Of how many batches: the last 1000 at most.
+    #: Number of measured batches, at most the last 1000.
     batches: int
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Latency | None:
-        """None of no batches."""
+        """Return the latency of these batches; None for an empty list."""
         found = sorted(seconds)
         if not found:
             return None
@@ -112,18 +112,19 @@ class Latency:
 
 @attrs.frozen
 class ReaderStatus:
-    """Where a client is in the store, in sequences of it: what is before them is acked, or handed out."""
+    """Progress of a client in the store: the sequences after the last acknowledged and delivered entries."""
 
     acked: int
     got: int
-    #: When the oldest entry that is not acked, or not handed out, was made: seconds by the source's clock; None: there is none.
+    #: Times of the oldest entry without ack and of the oldest undelivered entry, in seconds by the source's clock; None if there is
+    #: no such entry.
     oldest_unacked: int | None = None
     oldest_ungot: int | None = None
 
 
 @attrs.frozen
 class StoreStatus:
-    """What a store holds now, and what was put into it since it was started."""
+    """Contents of a store, and counters since its start."""
 
     entries: int
     bytes: int
@@ -133,138 +134,137 @@ class StoreStatus:
     put_entries: int
     put_bytes: int
     put_rows: int
-    #: Seconds for which the parser has waited for room.
+    #: Seconds that the parser has waited for room.
     waited: float
-    #: Behind the last entry that was put in.
+    #: Position after the last stored entry.
     last: Position | None = None
-    #: Transactions of the parser that were done with that entry.
+    #: Number of transactions that the parser had completed at that entry.
     transactions: int = 0
-    #: By client.
+    #: By client id.
     readers: dict[int, ReaderStatus] = attrs.field(factory=dict)
 
 
 @attrs.frozen
 class ParserStatus:
-    """What a parser is at, and what it counted since it was started."""
+    """State of a parser, and counters since its start."""
 
     state: State
     address: str = ""
     identity: str = ""
     flavor: str = ""
-    #: Behind the last event that was received, by journal and offset.
+    #: Position after the last received event, by journal and offset.
     received: Position | None = None
     lag: Lag = Lag()
     events: int = 0
     bytes: int = 0
     transactions: int = 0
-    #: Changes of rows that came as statements: their rows are not in the log.
+    #: Row changes that were logged as statements, without rows.
     statements: int = 0
-    #: Connections made after the first: of a lost one, and of a switch.
+    #: Connections after the first, from reconnects and switches.
     reconnects: int = 0
-    #: Messages that it has given to the alarm callback.
+    #: Messages passed to the alarm callback.
     alarms: int = 0
-    #: Lost connections, attempts to connect that failed, and what stopped the parser.
+    #: Lost connections, failed connection attempts, and fatal errors.
     errors: int = 0
-    #: Bytes of transactions that have not ended, and of XA transactions that are prepared.
+    #: Bytes in open transactions and prepared XA transactions.
     held_bytes: int = 0
     last_error: CanalError | None = None
     last_error_at: float | None = None
-    #: Seconds that the source's clock is ahead of ours.
+    #: Offset of the source's clock to ours, in seconds; positive if it is ahead.
     clock_offset: float = 0.0
-    #: Where the source was asked.
+    #: Only with a query to the source.
     end: SourceEnd | None = None
 
 
 @attrs.frozen
 class ClientStatus:
-    """One subscription. After a restart a quick client may be ahead of what is stored again for a slow one."""
+    """One subscription. After a restart a fast client may be ahead of the entries that are stored again for a slow client."""
 
     client_id: int
     filter: str
     got: Position
     acked: Position
-    #: Batches that were handed out and not acked.
+    #: Batches that were delivered but not acknowledged.
     batches: int
-    #: Seconds: the age of the oldest entry that is not acked; bytes and transactions: from ``acked`` to the source's end.
+    #: Seconds: age of the oldest entry without ack. Bytes and transactions: from ``acked`` to the end of the source.
     lag: Lag
-    #: In the store, from the last ack on; None where a part does not tell.
+    #: Entries in the store since the last ack; None if the store does not report it.
     unacked_entries: int | None
     unacked_transactions: int | None
-    #: As ``lag.seconds``, of the oldest entry that is not handed out.
+    #: Like ``lag.seconds``, for the oldest undelivered entry.
     get_seconds: float | None
-    #: Row changes handed out (again after a rollback, too), and acked; None where the store does not count them.
+    #: Row changes delivered (including redeliveries) and acknowledged; None if the store does not count them.
     rows_got: int | None
     rows_acked: int | None
     rollbacks: int
-    #: The store keeps nothing for it: it reads on over a connection of its own until it has caught up.
+    #: The store keeps no entries for this client: it is catching up over a private connection.
     is_behind: bool = False
-    #: From the source to the ack; None until a batch is acked.
+    #: Latency from source to ack; None before the first ack.
     latency: Latency | None = None
-    #: Everything that the source committed before this time is acked: seconds since 1970 by the source's clock. It moves on while
-    #: the source has nothing new, too. None: not known.
+    #: All changes before this time are acknowledged: seconds since 1970 by the source's clock. It advances while the source is
+    #: idle. None if unknown.
     complete_to: float | None = None
 
 
 @attrs.frozen
 class InstanceStatus:
-    """One look at an Instance; ``str()`` is a table for people, ``as_dict()`` is for machines.
+    """A snapshot of an Instance. ``str()`` returns a table for people, ``as_dict()`` a form for machines.
 
-    Counts are since ``start()``. Taken without a stop of the line, from the clients to the source: with one client
-    received >= stored >= got >= acked. What a part of the user's own does not tell is None.
+    Counters start at ``start()``. The snapshot is taken from the clients to the source without stopping the instance. With
+    one client, received >= stored >= got >= acked. Values that a custom part does not report are None.
     """
 
     destination: str
     state: State
-    #: Seconds since 1970 when this was taken, and since ``start()`` (None: not running).
+    #: Time of the snapshot in seconds since 1970, and seconds since ``start()`` (None if stopped).
     at: float
     uptime: float | None
     clients: tuple[ClientStatus, ...]
     store: StoreStatus | None
     parser: ParserStatus | None
     error: CanalError | None
-    #: With ``ha``, the value of the instance's ``canal.Role``, and how many times each role was entered since it was made.
+    #: With ``ha``: the ``canal.Role`` of the instance, and how often each role was entered.
     role: str | None = None
     role_changes: dict[str, int] = attrs.field(factory=dict)
-    #: Messages that were given to the alarm callback: by the parser since it was started, and by all other parts since the
-    #: instance was made.
+    #: Messages passed to the alarm callback: by the parser since its start, by all other parts since the instance was created.
     alarms: int = 0
 
     @property
     def received(self) -> Position | None:
-        """Behind the last event received, by journal and offset."""
+        """Position after the last received event, by journal and offset."""
         return self.parser.received if self.parser else None
 
     @property
     def stored(self) -> Position | None:
-        """Behind the last entry put into the store; None: nothing yet."""
+        """Position after the last stored entry; None before the first."""
         return self.store.last if self.store else None
 
     @property
     def lag(self) -> Lag:
-        """Of what is received behind the source."""
+        """Lag of received events behind the source."""
         return self.parser.lag if self.parser else Lag()
 
     @property
     def complete_to(self) -> float | None:
-        """Everything that the source committed before this time, by its clock, was acked by every client; None: not known."""
+        """Time before which every client has acknowledged all changes, by the source's clock; None if unknown."""
         times = [client.complete_to for client in self.clients]
         known = [time for time in times if time is not None]
         return min(known) if known and len(known) == len(times) else None
 
     @property
     def memory_bytes(self) -> int | None:
-        """What entries and open transactions are accounted with; None where a part does not tell."""
+        """Accounted size of entries and open transactions; None if a part does not report it."""
         if self.store is None or self.parser is None:
             return None
         return self.store.bytes + self.parser.held_bytes
 
     @property
     def last_error(self) -> CanalError | None:
-        """The last one, also when it is healed."""
+        """The last error, even if it is solved."""
         return (self.parser.last_error if self.parser else None) or self.error
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything in types that JSON has."""
+        """Return all values as JSON types."""
         found: dict[str, Any] = attrs.asdict(self, value_serializer=plain)
         found.update(
             received=plain(None, None, self.received),
@@ -340,7 +340,7 @@ def _client_lines(client: ClientStatus) -> Iterator[tuple[str, str]]:
 
 
 def utc(seconds: float) -> str:
-    """A time as people read it."""
+    """Format a time for people."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -360,7 +360,7 @@ def _bytes(count: int) -> str:
 
 
 def plain(instance: Any, attribute: Any, value: Any) -> Any:
-    """One value for ``attrs.asdict``."""
+    """Convert a value for ``attrs.asdict``."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, CanalError):
