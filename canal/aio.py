@@ -171,7 +171,8 @@ class AsyncInstance:
     def stream(self, batch_size: int = 1000, linger: float = 0.0, *, client_id: int = CLIENT_ID) -> AsyncStream:
         """Iterate over messages with ``async for``; see ``Instance.stream``.
 
-        Each message is acknowledged at the end of ``async with message:``, or when the loop requests the next message. If the loop
+        Each message is acknowledged at the end of ``async with message:``, or when the loop requests the next message.
+        If the loop
         ends early or is cancelled, its message is delivered again.
         """
         return AsyncStream(self, Stream(self.instance._calls, batch_size, linger, client_id, _SLICE), client_id)

@@ -1,37 +1,37 @@
-"""Every error the library raises, as one tree: whose fault it is, where it happened, what to do about it.
+"""All errors of the library: one tree by cause, with the place and a remedy.
 
-Never carries a cell value or a password.
+They never contain a cell value or a password.
 
     CanalError
-    ├── ConfigError (ValueError)         bad options, found before anything starts
-    ├── UsageError                       the caller's fault
-    │   ├── StateError                   call not legal in this state
+    ├── ConfigError (ValueError)         invalid options, found before start
+    ├── UsageError                       an error of the caller
+    │   ├── StateError                   the call is not allowed in this state
     │   ├── UnknownDestinationError (LookupError)
     │   ├── NotSubscribedError
     │   └── BatchError                   unknown id, or ack out of order
     ├── SourceError                      the server, its stream or a binlog file
-    │   ├── ConnectionLostError          the only one that is retried for ever
+    │   ├── ConnectionLostError          retried without limit
     │   ├── AuthenticationError
     │   ├── ServerError                  .errno .sqlstate
-    │   ├── PositionLostError            .reason: the log is gone, or is another; needs an operator
-    │   ├── SchemaError                  names or types of a table cannot be told for sure
-    │   ├── UnloggedChangeError          rows of a table changed without a word in the log: whoever follows it has others
+    │   ├── PositionLostError            .reason: the log was purged or replaced; needs an operator
+    │   ├── SchemaError                  column names or types are uncertain
+    │   ├── UnloggedChangeError          rows changed without row events; followers of the table are out of date
     │   └── DecodeError
     │       ├── TruncatedError
     │       ├── ChecksumError
-    │       ├── UnsupportedError         an event, type or format this version does not decode
+    │       ├── UnsupportedError         an event, type or format that this version cannot decode
     │       └── MissingTableMapError
-    ├── HookError                        the user's own filter, hook, sink or store raised
+    ├── HookError                        a custom filter, hook, sink or store raised an exception
     ├── StoreError
     │   └── StoreClosedError
     ├── CursorError                      a stored cursor cannot be read or written
     ├── HistoryError                     a stored schema history cannot be read or written
-    ├── TargetError                      a table that changes are applied to: nothing of the batch was written
-    │   ├── TargetSchemaError            its columns are not those of the changes
-    │   ├── TargetConflictError          another writer got in between
+    ├── TargetError                      a target table; the batch was not written
+    │   ├── TargetSchemaError            its columns do not match the changes
+    │   ├── TargetConflictError          a concurrent writer
     │   ├── UnfitChangeError             a change that cannot be applied exactly
-    │   ├── TargetLostError              a table that was written is gone, or is another one
-    │   └── StreamMismatchError          what comes is not the stream that the table has followed
+    │   ├── TargetLostError              a written table was dropped or replaced
+    │   └── StreamMismatchError          the stream differs from the one that the table follows
     └── CoordinationError
         └── NotActiveError               another process owns the destination
 """
@@ -81,7 +81,7 @@ __all__ = [
 ]
 
 
-if not hasattr(sys.modules["canal"], "build"):  # every module of the library comes here, and canal/__init__.py is not ours
+if not hasattr(sys.modules["canal"], "build"):  # imported by every module; here canal/__init__.py belongs to another package
     raise ImportError(
         "the package canal is not whole: canal-python, which has a package of the same name, has replaced or removed files of "
         "canal-cdc. Run: pip uninstall canal-python; pip install --force-reinstall --no-deps canal-cdc",
@@ -89,26 +89,26 @@ if not hasattr(sys.modules["canal"], "build"):  # every module of the library co
     )
 
 
-#: What a terminal obeys, or what changes the order in which it shows a line: C0, DEL, C1, ends of lines, directions, and halves
-#: of characters, which cannot be written.
+#: Characters that a terminal interprets or that reorder a line: C0, DEL, C1, line ends, directions, and lone surrogates, which
+#: cannot be encoded.
 CONTROLS = re.compile("[\0-\x08\n-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _URL_PASSWORD = re.compile(r"(?<=://)([^\s:/@'\"]*):[^\s'\"]*@")
 
 
 def visible(text: str) -> str:
-    """Return text for one line of a terminal or a log: names of tables and columns may have line breaks in them."""
+    """Return text escaped for one line of a terminal or log: table and column names may contain line breaks."""
     return CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def without_passwords(text: str) -> str:
-    """Return text with the passwords of its URLs left out."""
+    """Return text with URL passwords removed."""
     return _URL_PASSWORD.sub(r"\1:…@", text) if "://" in text else text
 
 
 class CanalError(Exception):
-    """Base of all errors of the library. Its text is one line, without the passwords of URLs.
+    """Base class of the library's errors. The text is one line without URL passwords.
 
-    ``destination`` and ``position`` are filled in where they are known; ``remedy`` is one sentence for the operator.
+    ``destination`` and ``position`` are set if known. ``remedy`` is an instruction for the operator.
     """
 
     remedy: str = ""
@@ -142,30 +142,30 @@ def _rebuild(cls: type[CanalError], message: str, state: dict[str, Any]) -> Cana
 
 
 def fresh(error: CanalError) -> CanalError:
-    """An equal error to raise, of one that is kept: raised again and again that one would grow by a traceback each time."""
+    """Return a copy of a stored error to raise: raising the same object repeatedly would extend its traceback each time."""
     copied: CanalError = copy.copy(error)
     copied.__cause__ = error.__cause__
     return copied.with_traceback(error.__traceback__)
 
 
 class ConfigError(CanalError, ValueError):
-    """Bad options, found before anything starts."""
+    """Invalid options, found before start."""
 
 
 class UnknownOptionError(ConfigError, TypeError):
-    """A keyword that is none of the options."""
+    """An unknown keyword argument."""
 
 
 class UsageError(CanalError):
-    """The caller asked for something that cannot be."""
+    """An error of the caller."""
 
 
 class StateError(UsageError):
-    """The call is not legal in the present state."""
+    """The call is not allowed in the present state."""
 
 
 class UnknownDestinationError(UsageError, LookupError):
-    """No instance of that name, and no generator that makes one."""
+    """No instance has this name, and no generator creates it."""
 
 
 class NotSubscribedError(UsageError):
@@ -173,17 +173,17 @@ class NotSubscribedError(UsageError):
 
 
 class BatchError(UsageError):
-    """The batch id is unknown, or it is not the oldest one that is outstanding."""
+    """The batch id is unknown or is not the oldest pending batch."""
 
 
 class SourceError(CanalError):
-    """The server, its replication stream or a binlog file is at fault."""
+    """An error of the server, its replication stream or a binlog file."""
 
 
 class ConnectionLostError(SourceError):
-    """The connection broke; the parser reconnects and continues after the last whole transaction.
+    """The connection broke. The parser reconnects and continues after the last complete transaction.
 
-    ``by_source``: the source ended it in an orderly way, or a KILL did, rather than the network.
+    ``by_source``: the source ended the connection in an orderly way or by KILL, rather than the network.
     """
 
     def __init__(self, message: str, *, by_source: bool = False, **where: Any) -> None:
@@ -205,7 +205,7 @@ class ServerError(SourceError):
 
 
 class LostReason(enum.Enum):
-    """Why a position is lost."""
+    """The reason for a lost position."""
 
     PURGED = "purged"
     """The log, or transactions of the GTID set's rest, are there no more: purged, removed or reset."""
@@ -221,13 +221,13 @@ class LostReason(enum.Enum):
     """The source cannot be asked for it: a GTID set without gtid_mode, say."""
 
 
-#: How to go on after a place that cannot be read.
+#: Remedy: continue after unreadable events.
 GO_ON_AFTER: Final = (
     "To go on after it, call seek(client_id, position) with a later position, start the instance again, and copy the tables "
     "anew. Without a stored cursor, set start= to that position."
 )
 LOG_DAMAGED: Final = f"The log is damaged here. {GO_ON_AFTER}"
-#: How to go on without what is lost, when a cursor is stored and when none is: a cursor wins over ``start``.
+#: Remedy: continue without the lost events, with and without a stored cursor. A cursor has precedence over ``start``.
 GO_ON_AT_CURSOR: Final = (
     'Set on_lost="latest" and copy the tables anew once it streams, or set on_lost="earliest" to accept the gap. start= counts '
     "only without a stored cursor: unsubscribe() deletes it."
@@ -236,9 +236,9 @@ GO_ON_AT_START: Final = 'Set start="latest" and copy the tables anew once it str
 
 
 class PositionLostError(ServerError):
-    """The source cannot go on from the position; ``reason`` says why.
+    """The source cannot continue from the position; see ``reason``.
 
-    ``behind`` is a position where the log goes on behind what is missing; None where that is the oldest log that is there.
+    ``behind`` is the position at which the log continues after the gap; None if that is the oldest available log.
     """
 
     def __init__(self, message: str, *, reason: LostReason = LostReason.PURGED, behind: Any = None, **where: Any) -> None:
@@ -248,19 +248,19 @@ class PositionLostError(ServerError):
 
 
 class SchemaError(SourceError):
-    """The names or types of a table's columns cannot be told for sure."""
+    """The names or types of a table's columns are uncertain."""
 
 
 class UnloggedChangeError(SourceError):
-    """Rows of a table changed, and the log does not tell which or how: TRUNCATE, another table of the name, a narrower column.
+    """Rows changed without row events: TRUNCATE, a replaced table or a narrower column.
 
-    What follows the table by its changes alone differs from here on. No restart mends that, so it comes again until somebody
-    has brought the target to the table's state and says so, or reads the table anew.
+    A target that applies only row changes now differs from the table. The error repeats after each restart until an operator has
+    synchronized the target and confirms it, or reloads the table.
     """
 
 
 class DecodeError(SourceError):
-    """Bytes that do not follow the binlog format; the stream stops here."""
+    """Bytes that violate the binlog format. The stream stops."""
 
     def __init__(self, message: str, *, event_type: int = -1, table: str = "", column: str = "", **where: Any) -> None:
         super().__init__(message, **where)
@@ -270,23 +270,23 @@ class DecodeError(SourceError):
 
 
 class TruncatedError(DecodeError):
-    """The input ends before the value does."""
+    """The input ends inside a value."""
 
 
 class ChecksumError(DecodeError):
-    """The CRC32 of an event does not match its bytes."""
+    """The CRC32 of an event does not match."""
 
 
 class UnsupportedError(DecodeError):
-    """An event, a column type or a file format that this version does not decode."""
+    """An event, column type or file format that this version cannot decode."""
 
 
 class MissingTableMapError(DecodeError):
-    """A rows event names a table id that no table map has announced."""
+    """A rows event has a table id without a table map."""
 
 
 class HookError(CanalError):
-    """A filter, hook, sink or store given by the user raised; ``__cause__`` is its exception."""
+    """A custom filter, hook, sink or store raised an exception; see ``__cause__``."""
 
 
 class StoreError(CanalError):
@@ -294,22 +294,22 @@ class StoreError(CanalError):
 
 
 class StoreClosedError(StoreError):
-    """The store was closed while a call waited on it."""
+    """The store was closed during a call."""
 
 
 class CursorError(CanalError):
-    """A stored cursor cannot be read or written; nothing was acknowledged."""
+    """A stored cursor cannot be read or written. The ack was not stored."""
 
 
 class HistoryError(CanalError):
-    """A stored schema history cannot be read or written; nothing behind it was delivered."""
+    """A stored schema history cannot be read or written. Later changes were not delivered."""
 
 
 class TargetError(CanalError):
-    """A table that changes are applied to is at fault; nothing of the batch was written.
+    """An error of a target table. The batch was not written.
 
-    ``retry_after``: seconds that the target asks to be left alone; 0 where it says nothing. ``is_lasting``: whether it is of
-    no use to try again before the remedy was followed.
+    ``retry_after``: delay in seconds requested by the target, or 0. ``is_lasting``: whether a retry is useless until an operator
+    applies the remedy.
     """
 
     def __init__(self, message: str, *, retry_after: float = 0.0, is_lasting: bool = False, **where: Any) -> None:
@@ -319,18 +319,17 @@ class TargetError(CanalError):
 
 
 class TargetSchemaError(TargetError):
-    """The columns of the target are not those of the changes."""
+    """The target's columns do not match the changes."""
 
 
 class TargetConflictError(TargetError):
-    """Another writer changed the target meanwhile. Apply the batch again: what is there by then is left out."""
+    """Another writer changed the target concurrently. Apply the batch again; changes that are already present are skipped."""
 
 
 class UnfitChangeError(TargetError):
-    """A change that cannot be applied exactly: a part of the row, or of a value, is not known.
+    """A change that cannot be applied exactly, because part of the row or of a value is unknown.
 
-    ``changes`` are those that it is about (``canal.changes.Change``), where that is known; ``reasons`` has a message
-    for each of them.
+    ``changes`` has the rejected changes (``canal.changes.Change``) if known, and ``reasons`` a message for each.
     """
 
     def __init__(self, message: str, *, changes: tuple[Any, ...] = (), reasons: tuple[str, ...] = (), **where: Any) -> None:
@@ -340,14 +339,14 @@ class UnfitChangeError(TargetError):
 
 
 class TargetLostError(TargetError):
-    """A table of the target, or a column of it, that was written before is gone, or another table has its name."""
+    """A table or column that was written before was dropped or replaced."""
 
     def __init__(self, message: str, **where: Any) -> None:
         super().__init__(message, is_lasting=True, **where)
 
 
 class StreamMismatchError(TargetError):
-    """What comes is not, or not only, the continuation of the stream that the target has followed."""
+    """The changes do not continue the stream that the target follows."""
 
 
 class CoordinationError(CanalError):

@@ -1,8 +1,6 @@
-"""GTID sets of MySQL (tags included) and MariaDB: immutable values, their text and their wire form.
+"""GTID sets of MySQL (including tags) and MariaDB: immutable values, their text and their wire format.
 
-Never talks to a server and never changes a set in place.
-
-A *source* is the part before the number: ``"uuid"`` or ``"uuid:tag"``, lower-case.
+A *source* is the part before the number: ``"uuid"`` or ``"uuid:tag"``, in lower case.
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ _REMEDY: Final = "Copy the whole value of SELECT @@global.gtid_executed (MySQL) 
 class MysqlGtidSet:
     """An immutable set of MySQL GTIDs.
 
-    ``a <= b`` is "b has all of a" (GTID_SUBSET), ``a - b`` is GTID_SUBTRACT, ``a | b`` the union. ``str()`` is the
-    server's canonical form on one line: lower-case, sorted, merged; the server puts a newline after each comma.
+    ``a <= b`` is GTID_SUBSET, ``a - b`` is GTID_SUBTRACT, and ``a | b`` is the union. ``str()`` returns the server's canonical
+    form: lower case, sorted and merged. It is on one line; the server adds a newline after each comma.
     """
 
     __slots__ = ("_hash", "_sources", "_text")
 
     def __init__(self, sources: Mapping[str, Iterable[tuple[int, int]]] | None = None) -> None:
-        """Make a set of ``{source: [(first, last), …]}``; intervals may overlap and be in any order."""
+        """Create a set from ``{source: [(first, last), …]}``. Intervals may overlap and be in any order."""
         merged: dict[str, Intervals] = {}
         for source, intervals in (sources or {}).items():
             name = _normal_source(source)
@@ -56,7 +54,7 @@ class MysqlGtidSet:
 
     @classmethod
     def _of(cls, sources: dict[str, Intervals]) -> MysqlGtidSet:
-        """Wrap sources that are canonical already."""
+        """Wrap canonical sources."""
         new = cls.__new__(cls)
         new._sources = sources
         new._text = None
@@ -65,10 +63,10 @@ class MysqlGtidSet:
 
     @classmethod
     def parse(cls, text: str) -> MysqlGtidSet:
-        """Read the server's text: any case, white space between tokens, any order, surplus commas.
+        """Parse the server's text: any case and order, with white space between tokens and extra commas.
 
-        Stricter than the server in one thing: a source without an interval and an interval that ends before it starts
-        are errors here (the server reads both as nothing), since they come from a truncated or mistyped text.
+        Unlike the server, reject a source without intervals and an interval that ends before its start. The server ignores both,
+        but they indicate a truncated or mistyped text.
         """
         found: dict[str, list[tuple[int, int]]] = {}
         for item in text.split(","):
@@ -78,7 +76,7 @@ class MysqlGtidSet:
 
     @classmethod
     def decode(cls, data: bytes) -> MysqlGtidSet:
-        """Read the body of a PREVIOUS_GTIDS event (without header and checksum), with or without tags."""
+        """Parse the body of a PREVIOUS_GTIDS event, without header and checksum, with or without tags."""
         count, tagged, offset = _decode_header(data)
         found: dict[str, Intervals] = {}
         for _ in range(count):
@@ -93,7 +91,7 @@ class MysqlGtidSet:
         return cls._of(found)
 
     def encode(self) -> bytes:
-        """The form that COM_BINLOG_DUMP_GTID takes: the tagged one (MySQL 8.3+) only where there are tags."""
+        """Return the form for COM_BINLOG_DUMP_GTID. The tagged format (MySQL 8.3+) is used only if there are tags."""
         tagged = any(":" in source for source in self._sources)
         count = len(self._sources)
         parts = [struct.pack("<Q", count << 8 | 1 | 1 << 56 if tagged else count)]
@@ -108,7 +106,7 @@ class MysqlGtidSet:
         return b"".join(parts)
 
     def add(self, source: str, first: int, last: int | None = None) -> MysqlGtidSet:
-        """A set that also has ``first`` to ``last`` (only ``first`` if not given) of the source."""
+        """Return a set with ``first`` to ``last`` added to a source; ``last`` defaults to ``first``."""
         sources = self._sources
         if source not in sources:
             source = _normal_source(source)
@@ -117,7 +115,7 @@ class MysqlGtidSet:
         return self if new is old else MysqlGtidSet._of({**sources, source: new})
 
     def contains(self, source: str, number: int) -> bool:
-        """Whether the one transaction is in the set."""
+        """Return whether the set contains the transaction."""
         return _has(self.intervals(source), number, number)
 
     @property
@@ -126,12 +124,12 @@ class MysqlGtidSet:
         return tuple(sorted(self._sources, key=_source_key))
 
     def intervals(self, source: str) -> Intervals:
-        """The ``(first, last)`` intervals of a source, empty for an unknown one."""
+        """Return the ``(first, last)`` intervals of a source; empty if unknown."""
         found = self._sources.get(source)
         return self._sources.get(_normal_source(source), ()) if found is None else found
 
     def count(self) -> int:
-        """How many transactions are in the set."""
+        """Return the number of transactions."""
         return sum(last - first + 1 for intervals in self._sources.values() for first, last in intervals)
 
     def __le__(self, other: object) -> bool:
@@ -189,16 +187,15 @@ class MysqlGtidSet:
 
 
 class MariadbGtidSet:
-    """An immutable MariaDB GTID position: for each replication domain the last GTID, as in ``gtid_slave_pos``.
+    """An immutable MariaDB GTID position: the last GTID per replication domain, as in ``gtid_slave_pos``.
 
-    A domain is a sequence of its own, so a later GTID of a domain stands for all earlier ones. ``str()`` is sorted by
-    domain.
+    Each domain is a sequence, so a GTID includes all earlier GTIDs of the domain. ``str()`` is sorted by domain.
     """
 
     __slots__ = ("_domains",)
 
     def __init__(self, domains: Mapping[int, tuple[int, int]] | None = None) -> None:
-        """Make a position of ``{domain: (server_id, sequence)}``."""
+        """Create a position from ``{domain: (server_id, sequence)}``."""
         self._domains: dict[int, tuple[int, int]] = {}
         for domain, (server, sequence) in (domains or {}).items():
             _check_mariadb(domain, server, sequence)
@@ -212,7 +209,7 @@ class MariadbGtidSet:
 
     @classmethod
     def parse(cls, text: str) -> MariadbGtidSet:
-        """Read ``domain-server-sequence,…``; like the server, refuse a domain that is given twice."""
+        """Parse ``domain-server-sequence,…``. Like the server, reject duplicate domains."""
         domains: dict[int, tuple[int, int]] = {}
         for item in text.split(","):
             item = item.strip(_SPACE)
@@ -230,9 +227,9 @@ class MariadbGtidSet:
 
     @classmethod
     def decode(cls, data: bytes) -> MariadbGtidSet:
-        """Read the body of a GTID_LIST event (without header and checksum).
+        """Parse the body of a GTID_LIST event, without header and checksum.
 
-        The list has one GTID for each domain *and* server; the last one of a domain is its latest.
+        The list has a GTID per domain *and* server; the last GTID of a domain is the latest.
         """
         if len(data) < 4:
             raise TruncatedError("the GTID list ends within its count")
@@ -244,20 +241,20 @@ class MariadbGtidSet:
         return cls._of({domain: (server, seq) for domain, server, seq in struct.iter_unpack("<IIQ", data[4 : 4 + 16 * count])})
 
     def add(self, domain: int, server: int, sequence: int) -> MariadbGtidSet:
-        """A position at this GTID in its domain. It replaces: after a failover the sequence may even go back."""
+        """Return a position at this GTID in the domain. The sequence may decrease, as after a failover."""
         if self._domains.get(domain) == (server, sequence):
             return self
         _check_mariadb(domain, server, sequence)
         return MariadbGtidSet._of({**self._domains, domain: (server, sequence)})
 
     def contains(self, domain: int, server: int, sequence: int) -> bool:
-        """Whether the position is at or after the GTID; the server id does not count, only domain and sequence."""
+        """Return whether the position is at or after the GTID. The server id is ignored."""
         known = self._domains.get(domain)
         return known is not None and sequence <= known[1]
 
     @property
     def domains(self) -> dict[int, tuple[int, int]]:
-        """A copy as ``{domain: (server_id, sequence)}``."""
+        """Return a copy as ``{domain: (server_id, sequence)}``."""
         return dict(self._domains)
 
     def __le__(self, other: object) -> bool:
@@ -266,7 +263,7 @@ class MariadbGtidSet:
         return all(other.contains(domain, *gtid) for domain, gtid in self._domains.items())
 
     def __or__(self, other: object) -> MariadbGtidSet:
-        """The later GTID of each domain."""
+        """Return the later GTID per domain."""
         if not isinstance(other, MariadbGtidSet):
             return NotImplemented
         domains = dict(self._domains)
@@ -276,7 +273,7 @@ class MariadbGtidSet:
         return MariadbGtidSet._of(domains)
 
     def __sub__(self, other: object) -> MariadbGtidSet:
-        """The domains in which this position is after the other one."""
+        """Return the domains with a later GTID than in the other position."""
         if not isinstance(other, MariadbGtidSet):
             return NotImplemented
         return MariadbGtidSet._of({domain: gtid for domain, gtid in self._domains.items() if not other.contains(domain, *gtid)})
@@ -306,7 +303,7 @@ GtidSet: TypeAlias = MysqlGtidSet | MariadbGtidSet
 
 
 def parse_gtid_set(text: str, flavor: str | None = None) -> GtidSet:
-    """Read a set of the flavor ("mysql" or "mariadb"); without one the text decides, and "" is an empty MySQL set."""
+    """Parse a set of a flavor ("mysql" or "mariadb"). By default the text decides; "" is an empty MySQL set."""
     if flavor == "mariadb" or (flavor is None and _MARIADB_START.match(text)):
         return MariadbGtidSet.parse(text)
     if flavor not in (None, "mysql"):
@@ -328,13 +325,13 @@ def _merge(pairs: Iterable[tuple[int, int]]) -> Intervals:
 
 
 def _has(intervals: Intervals, first: int, last: int) -> bool:
-    """Whether one interval holds ``first`` to ``last`` whole."""
+    """Return whether one interval contains all of ``first`` to ``last``."""
     at = bisect_right(intervals, (first, MAX_NUMBER)) - 1
     return at >= 0 and intervals[at][0] <= first and last <= intervals[at][1]
 
 
 def _insert(intervals: Intervals, first: int, last: int) -> Intervals:
-    if intervals and intervals[-1][1] + 1 == first:  # nearly always: the next transaction of a server
+    if intervals and intervals[-1][1] + 1 == first:  # common case: the next transaction of a server
         return (*intervals[:-1], (intervals[-1][0], last))
     return intervals if _has(intervals, first, last) else _merge([*intervals, (first, last)])
 
@@ -426,11 +423,11 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "…")
 
 
-# MySQL wire form: a 64-bit word that tells count and format, then for each source uuid, tag, intervals.
+# MySQL wire format: a 64-bit word with count and format, then uuid, tag and intervals per source.
 
 
 def _decode_header(data: bytes) -> tuple[int, bool, int]:
-    """The number of sources, whether they have tags, and where they start."""
+    """Return the number of sources, whether they have tags, and the offset of the first source."""
     if len(data) < 8:
         raise TruncatedError("the GTID set ends within its header")
     layout = data[7]

@@ -1,7 +1,6 @@
-"""Prometheus metrics of instances: canal's names and labels where canal has them, more of our own.
+"""Prometheus metrics of instances, with canal's names and labels where canal has them.
 
-Never costs anything until somebody scrapes: every number is taken from ``Instance.status()`` then. Needs the extra
-``canal-cdc[metrics]``.
+Values are read from ``Instance.status()`` at scrape time, without cost between scrapes. Needs the extra ``canal-cdc[metrics]``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from canal.instance.instance import Instance
 from canal.server.server import Server
 from canal.status import ClientStatus, InstanceStatus, State
 
-#: The labels and the value of one sample.
+#: Labels and value of a sample.
 Sample = tuple[dict[str, str], float | None]
 
 _PLAIN, _COUNT = "gauge", "count"
@@ -23,16 +22,16 @@ _PLAIN, _COUNT = "gauge", "count"
 def register(
     instances: Server | Instance | Iterable[Instance], registry: Any = None, *, source_timeout: float | None = None
 ) -> Any:
-    """Export one instance, several, or all that a server has at each scrape; gives the collector that was registered.
+    """Register a collector for one instance, several, or all instances of a server. Return the collector.
 
     Args:
-        instances: what to export; of a server each instance that it has at the scrape.
-        registry: a ``prometheus_client.CollectorRegistry``; None: the process's own.
-        source_timeout: at each scrape ask each source for the end of its log, for so many seconds at most. Without it
+        instances: the instances. A server exports its instances at the time of the scrape.
+        registry: a ``prometheus_client.CollectorRegistry``; None: the default registry.
+        source_timeout: query each source for the end of its log at each scrape, for up to this many seconds. Without it,
             ``canal_instance_lag_bytes`` and ``canal_instance_lag_transactions`` are not exported.
 
     Raises:
-        ConfigError: prometheus-client is not installed, or the registry has these metrics already.
+        ConfigError: prometheus-client is not installed, or the registry already has these metrics.
     """
     try:
         from prometheus_client import REGISTRY
@@ -54,30 +53,30 @@ def register(
 def statuses_of(
     instances: Server | Instance | Iterable[Instance], source_timeout: float | None
 ) -> Callable[[], Iterator[InstanceStatus]]:
-    """What gives the status of one instance, of several, or of all that a server has by then.
+    """Return a function that returns the status of each instance at the time of the call.
 
     Raises:
-        ConfigError: they are no instances, or two have one destination.
+        ConfigError: an argument is not an instance, or two have the same destination.
     """
     if isinstance(instances, Server):
         server = instances
         return lambda: iter(server.status(source_timeout).values())
     known = (instances,) if isinstance(instances, Instance) else tuple(instances)
     if not all(isinstance(instance, Instance) for instance in known):
-        raise ConfigError("this is made of a canal.Server, a canal.Instance or several of them")
+        raise ConfigError("register() accepts a canal.Server, a canal.Instance or several instances")
     if len({instance.destination for instance in known}) < len(known):
-        raise ConfigError("two of the instances have one destination, so they could not be told apart")
+        raise ConfigError("two of the instances have the same destination, so their metrics would collide")
     return lambda: (instance.status(source_timeout) for instance in known)
 
 
 class _Collector:
-    """A collector in the sense of prometheus-client, which asks for no base class."""
+    """A prometheus-client collector (duck-typed)."""
 
     def __init__(self, statuses: Callable[[], Iterator[InstanceStatus]]) -> None:
         self._statuses = statuses
 
     def describe(self) -> Iterator[Any]:
-        """The names, so that a registry notices when they are there already."""
+        """Return the metric names, so that the registry detects duplicates."""
         return self._families([])
 
     def collect(self) -> Iterator[Any]:
@@ -88,7 +87,7 @@ class _Collector:
         from prometheus_client.core import GaugeMetricFamily, UnknownMetricFamily
 
         for name, kind, text, samples in METRICS:
-            # Not as counters: this client writes their names with _total, and dashboards for canal have them without.
+            # Gauges, not counters: the client adds _total to counter names, and canal's dashboards expect names without it.
             family = (UnknownMetricFamily if kind is _COUNT else GaugeMetricFamily)(name, text)
             for status in statuses:
                 for labels, value in samples(status):
@@ -121,12 +120,12 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def _consumed(put: str, held: str) -> Callable[[InstanceStatus], list[Sample]]:
-    """What has left the store: acked by the slowest client."""
+    """Return the amount that has left the store, acknowledged by the slowest client."""
     return _one(lambda status: getattr(status.store, put) - getattr(status.store, held) if status.store else None)
 
 
 def _slowest(delay: Callable[[ClientStatus], float | None]) -> Callable[[InstanceStatus], list[Sample]]:
-    """The longest delay of all clients; that of what is received, where nobody is behind it."""
+    """Return the longest delay of the clients, or the delay of received events if all clients are up to date."""
 
     def samples(status: InstanceStatus) -> list[Sample]:
         delays = [delay(client) for client in status.clients]
@@ -175,7 +174,7 @@ def _size(status: InstanceStatus) -> list[Sample]:
 
 
 METRICS: tuple[tuple[str, str, str, Callable[[InstanceStatus], list[Sample]]], ...] = (
-    # canal's own, with canal's labels
+    # canal's metrics, with canal's labels
     ("canal_instance", _PLAIN, "1 for each instance", lambda status: [({"mode": "embedded"}, 1)]),
     ("canal_instance_subscriptions", _PLAIN, "Clients that are subscribed", _one(lambda status: len(status.clients))),
     (
@@ -219,7 +218,7 @@ METRICS: tuple[tuple[str, str, str, Callable[[InstanceStatus], list[Sample]]], .
     ("canal_instance_put_rows", _COUNT, "Row changes put into the store", _store("put_rows")),
     ("canal_instance_get_rows", _COUNT, "Row changes that clients got, again after a rollback", _sum("rows_got")),
     ("canal_instance_ack_rows", _COUNT, "Row changes that clients acked", _sum("rows_acked")),
-    # ours
+    # additional metrics
     ("canal_instance_state", _PLAIN, "1 for the state that the instance is in", _states),
     ("canal_instance_role", _PLAIN, "With ha: 1 for the role that this process has", _roles),
     ("canal_instance_role_changes", _COUNT, "With ha: how often this process has entered the role", _role_changes),

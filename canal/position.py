@@ -1,7 +1,4 @@
-"""The position in a source at which to resume.
-
-Never knows how to find a position or how to store one.
-"""
+"""The position in a source at which to resume."""
 
 from __future__ import annotations
 
@@ -17,17 +14,17 @@ from canal.errors import ConfigError, CursorError
 from canal.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 
 FORMAT_VERSION: Final = 5
-"""The latest one of ``to_text``; a reader refuses what it does not know instead of losing part of a position. 1 had no ``xa``, 2
-no ``incarnation`` and ``at_event``, 3 no ``members``, 4 no ``next_gtid``: the oldest is written that has what there is."""
+"""Latest format of ``to_text``; a reader rejects later formats. Format 1 had no ``xa``, 2 no ``incarnation`` and ``at_event``, 3
+no ``members``, 4 no ``next_gtid``. The writer uses the oldest sufficient format."""
 
-#: Of ``Position.tail`` at most: 16 transactions.
+#: Maximum size of ``Position.tail``: 16 transactions.
 TAIL_BYTES: Final = 128
 
-#: What fits into 64 bits with a sign, and the last millisecond of the year 9999, with which Python's dates end.
+#: The maximum of a signed 64-bit integer, and the last millisecond of year 9999, the limit of Python's dates.
 _MOST: Final = (1 << 63) - 1
 _LAST_TIME: Final = 253_402_300_799_999
 
-_REMEDY: Final = "Restore the stored position from a backup, or subscribe again from a start that you choose"
+_REMEDY: Final = "Restore the stored position from a backup, or subscribe again with a start position"
 
 
 @lru_cache(maxsize=64)
@@ -62,7 +59,7 @@ def _is_incarnation(instance: object, attribute: attrs.Attribute[str], value: ob
 
 @attrs.frozen
 class PreparedXa:
-    """An XA transaction that is prepared and neither committed nor rolled back, and where its rows lie."""
+    """A prepared XA transaction without commit or rollback so far, and the position of its rows."""
 
     xid: str
     """As servers write it, such as ``X'7831',X'62',7``."""
@@ -94,79 +91,79 @@ def _check_member(name: object, one: object) -> None:
 
 @attrs.frozen
 class Position:
-    """Where to resume: everything before it is done.
+    """A resume position: all changes before it are done.
 
-    It is named in up to three ways, the best known one counts: by GTID set, by journal (binlog file) and
-    offset, or only by time (which a connection's ``resolve`` turns into a concrete one). That of a
-    :class:`canal.parse.GroupParser` has nothing but ``members``: one position for each of its sources.
+    It has up to three forms, and the most exact is used: GTID set, journal (binlog file) with offset, or time only, which
+    ``resolve`` of a connection converts. A :class:`canal.parse.GroupParser` position has only ``members``, a position per
+    source.
     """
 
     journal: str = attrs.field(default="", validator=_is_text)
     """File name of the journal."""
 
     offset: int = attrs.field(default=0, validator=_not_negative)
-    """End of the last transaction that is done, in 64 bits. Made from canal's cursor: start of the last event done."""
+    """End of the last completed transaction, in 64 bits. From a canal cursor: start of the last completed event."""
 
     gtid: str = attrs.field(default="", converter=_canonical_gtid)
-    """Canonical text of the GTID set that is done; a GTID set object may be given."""
+    """Canonical text of the completed GTID set. The constructor also accepts a GTID set object."""
 
     row: int = attrs.field(default=0, validator=_not_negative)
-    """Row changes of the *next* transaction that are done too, counted before any filter."""
+    """Completed row changes of the *next* transaction, counted before filters."""
 
     timestamp: int = attrs.field(default=0, validator=_not_negative)
-    """Time of the last event done, in milliseconds since 1970."""
+    """Time of the last completed event, in milliseconds since 1970."""
 
     server_id: int = attrs.field(default=0, validator=_not_negative)
-    """Id of the server that wrote the last event done (its origin, not always the source)."""
+    """Id of the server that wrote the last completed event: the origin, which may differ from the source."""
 
     source: str = attrs.field(default="", validator=_is_text)
-    """Identity (server UUID) of the source; journal and offset mean something only there. "" = not known."""
+    """Server UUID of the source, to which journal and offset belong; "" if unknown."""
 
     xa: tuple[PreparedXa, ...] = attrs.field(default=(), converter=_prepared_tuple)
-    """XA transactions that are prepared before this position and whose end lies behind it, in the order of the log."""
+    """XA transactions prepared before this position and decided after it, in log order."""
 
     tail: str = attrs.field(default="", validator=_is_tail)
-    """Digests of the last transactions that are done, the latest at the end: where there are no GTIDs in common, the position
-    in the log of another server is found by them. Hexadecimal, 8 bytes each."""
+    """Digests of the last completed transactions, latest last: hexadecimal, 8 bytes each. They locate the position in another
+    server's log without common GTIDs."""
 
     incarnation: str = attrs.field(default="", validator=_is_incarnation)
-    """When the journal was begun, in seconds since 1970, and by which server id, as in ``1732297541-1``: a log that was reset
-    has journals of the same names again, and those differ in this. "" = not known."""
+    """Start time of the journal in seconds since 1970 and server id, as in ``1732297541-1``; "" if unknown. It distinguishes
+    journals with equal names before and after a reset."""
 
     at_event: bool = False
-    """Whether ``offset`` is where the last event done begins, as in canal's cursors, not where the last transaction ends."""
+    """True if ``offset`` is the start of the last completed event, as in canal's cursors, not the end of a transaction."""
 
     members: tuple[tuple[str, Position], ...] = attrs.field(default=(), converter=_member_pairs, validator=_has_no_other)
-    """Names of a group's members, each with its position, in the order of the names; a mapping may be given."""
+    """Names and positions of group members, sorted by name. The constructor also accepts a mapping."""
 
     next_gtid: str = attrs.field(default="", validator=_is_text)
-    """GTID of the transaction that ``row`` counts in. "" if the source has none, or if ``row`` is 0."""
+    """GTID of the transaction with the ``row`` changes; "" without GTIDs or if ``row`` is 0."""
 
     def __attrs_post_init__(self) -> None:
         if self.next_gtid and not self.row:
             object.__setattr__(self, "next_gtid", "")
 
     def member(self, name: str) -> Position | None:
-        """The position of one member; None where it is not named."""
+        """Return the position of a member; None if it has none."""
         return next((one for known, one in self.members if known == name), None)
 
     @property
     def is_concrete(self) -> bool:
-        """Whether a dump can start here without searching by time."""
+        """Return whether a dump can start here without a search by time."""
         return bool(self.journal or self.gtid)
 
     @property
     def gtid_set(self) -> GtidSet:
-        """The GTID set as a value."""
+        """Return the GTID set as a value."""
         return parse_gtid_set(self.gtid)
 
     def precedes(self, other: Position) -> bool | None:
-        """Whether this position is before the other one; None if the two cannot be compared.
+        """Return whether this position is before the other; None if they cannot be compared.
 
-        Within one source by journal, offset and row, and what was read of a log before it was reset is before all of what
-        came after that; else (another source, or no common journals) by inclusion of the GTID sets. Times of events are
-        never compared: clocks of two servers prove nothing. One of several members is before another one where one of them is
-        before that one's and none behind it.
+        Positions in the same source are compared by journal, offset and row. A log before a reset precedes the log after it. All
+        other positions are compared by inclusion of GTID sets. Event times are not compared, because server clocks
+        differ. A group
+        position is before another if a member is before the other's member and no member is after.
         """
         if self.members or other.members:
             return self._members_precede(other)
@@ -180,12 +177,12 @@ class Position:
             return None
         if ours == theirs:
             if self.tail and other.tail and _digests(self.tail) != _digests(other.tail):
-                return None  # transactions without GTIDs came behind those of the set
+                return None  # transactions without GTIDs may follow those in the set
             if self.row and other.row and self.next_gtid != other.next_gtid:
-                return None  # two servers have committed different transactions after those of the set
+                return None  # two servers committed different transactions after the set
             return self.row < other.row
         if not ours or not theirs:
-            return None  # a position without a GTID set is unknown, not "nothing done yet"
+            return None  # without a GTID set the progress is unknown, not empty
         return True if _includes(theirs, ours) else False if _includes(ours, theirs) else None
 
     def _members_precede(self, other: Position) -> bool | None:
@@ -205,11 +202,10 @@ class Position:
         return journal_key(self.journal)[0] == journal_key(other.journal)[0]
 
     def _lives(self, other: Position) -> int | None:
-        """0 where both are of one log; -1, 1: this one is of the log before the source's log was reset, or after; None: who
-        knows.
+        """Compare the log incarnations: 0 for the same log, -1 if this log is from before a reset, 1 if after, None if unknown.
 
-        A log that is reset begins again with its first names, later. A clock that was set back looks like that too, unless the
-        name is the same.
+        A reset log starts over with the first names at a later time. A clock that was set back looks the same, unless the name is
+        equal.
         """
         if not (self.incarnation and other.incarnation) or self.incarnation == other.incarnation:
             return 0
@@ -221,7 +217,7 @@ class Position:
 
     @property
     def begun(self) -> int:
-        """When the journal was begun, in seconds since 1970; 0 where that is not known."""
+        """Start time of the journal in seconds since 1970; 0 if unknown."""
         return int(self.incarnation.partition("-")[0] or 0)
 
     def _journal_order(self) -> tuple[int, int, int]:
@@ -240,11 +236,11 @@ class Position:
         return " ".join(parts)
 
     def to_text(self) -> str:
-        """Canonical text: one line of JSON, equal for equal positions; fields at their default are left out."""
+        """Return canonical text: one line of JSON without default fields, equal for equal positions."""
         return _encode(self.to_document())
 
     def to_document(self) -> dict[str, Any]:
-        """What ``to_text`` has, as a JSON object in a larger document."""
+        """Return the content of ``to_text`` as a JSON object, to embed in a document."""
         fields = {name: value for name in _FIELDS if (value := getattr(self, name))}
         if self.xa:
             fields["xa"] = [[one.xid, one.journal, one.offset] for one in self.xa]
@@ -255,7 +251,7 @@ class Position:
 
     @classmethod
     def from_text(cls, text: str) -> Position:
-        """Read what ``to_text`` wrote; anything else is a ``CursorError``."""
+        """Parse the output of ``to_text``. Raise ``CursorError`` for any other text."""
         try:
             fields = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -264,7 +260,7 @@ class Position:
 
     @classmethod
     def from_document(cls, document: Any) -> Position:
-        """Read what ``to_document`` gave; anything else is a ``CursorError``."""
+        """Parse the output of ``to_document``. Raise ``CursorError`` for any other value."""
         if not isinstance(document, dict):
             raise CursorError("the text of a position is not a JSON object", remedy=_REMEDY)
         fields = dict(document)
@@ -272,12 +268,12 @@ class Position:
         if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
             raise CursorError(
                 f"the text of a position has format {version!r}, not 1 to {FORMAT_VERSION}",
-                remedy="Read it with the version of this library that wrote it, or a later one",
+                remedy="Upgrade this library to the version that wrote it, or later",
             )
         xa, members = fields.pop("xa", []), fields.pop("members", {})
         if not isinstance(members, dict):
             raise CursorError("members of a stored position are not an object", remedy=_REMEDY)
-        if any(isinstance(one, dict) and "members" in one for one in members.values()):  # however deep
+        if any(isinstance(one, dict) and "members" in one for one in members.values()):  # at any depth
             raise CursorError("a member of a stored position has members of its own", remedy=_REMEDY)
         unknown = fields.keys() - _FIELD_TYPES.keys()
         if unknown:
@@ -287,11 +283,12 @@ class Position:
         return _built({**values, "xa": _prepared(xa), "members": of_members})
 
     def to_canal(self, address: str = "", port: int = 0) -> dict[str, Any]:
-        """canal's LogPosition as a JSON object (``postion`` is canal's spelling). It cannot hold row, next_gtid, source, xa,
-        tail and incarnation, and of members only the earliest time, from which canal reads all of them again.
+        """Return canal's LogPosition as a JSON object (``postion`` is canal's spelling).
 
-        canal goes on exactly there where ``address`` and ``port`` are those that it reads itself; elsewhere it goes back by the
-        time. Where no event was read yet the server is the one that began the journal.
+        It cannot hold row, next_gtid, source, xa, tail and incarnation. For a group it has only the earliest time, at which canal
+        re-reads all members. canal resumes exactly if ``address`` and ``port`` equal its source; otherwise it searches
+        by time. Before
+        the first event, the server is the one that created the journal.
         """
         return {
             "identity": {"slaveId": -1, "sourceAddress": {"address": address, "port": port}},
@@ -307,17 +304,19 @@ class Position:
 
     @classmethod
     def from_canal(cls, value: Mapping[str, Any]) -> Position:
-        """Read canal's LogPosition; "@type", unknown fields and nulls do no harm.
+        """Parse canal's LogPosition. "@type", unknown fields and nulls are ignored.
 
-        canal's offset is the *start* of the last event done, so ``at_event`` is set: a BEGIN (its transaction comes whole
-        again), or an END or a DDL (which alone comes again). So a parser that resumes here without GTIDs may meet an END or
-        DDL first.
+        canal's offset is the *start* of the last processed event, so ``at_event`` is set. The event is a BEGIN, whose
+        transaction is
+        then repeated, or an END or DDL, which is repeated alone. A parser that resumes here without GTIDs may receive
+        an END or DDL
+        first.
         """
         given = value.get("postion")
         if not isinstance(given, Mapping):
             raise CursorError('a canal cursor has no "postion"', remedy=_REMEDY)
         fields = {name: _typed(given, key, _FIELD_TYPES[name]) for name, key in _CANAL_KEYS.items()}
-        fields["server_id"] = max(fields["server_id"], 0)  # canal writes -1 for an unknown one
+        fields["server_id"] = max(fields["server_id"], 0)  # canal writes -1 if unknown
         return _built({**fields, "at_event": bool(fields["journal"])})
 
 
@@ -338,7 +337,7 @@ def position_of(
     incarnation: str,
     next_gtid: str = "",
 ) -> Position:
-    """``Position(…)`` of what a decoder has read and checked: a batch has one, so nothing is looked at again."""
+    """Create a ``Position`` from values that a decoder has verified, without validating again: each batch needs one."""
     made = Position.__new__(Position)
     values = (journal, offset, gtid, row, timestamp, server_id, source, xa, tail, incarnation, False, (), next_gtid)
     for put, value in zip(_SETTERS, values):
@@ -374,9 +373,9 @@ _CANAL_KEYS: Final = {
 
 
 def journal_key(name: str) -> tuple[str, int]:
-    """Base name and number of a journal: sorts ``mysql-bin.1000000`` after ``mysql-bin.999999``.
+    """Return base name and number, so that ``mysql-bin.1000000`` sorts after ``mysql-bin.999999``.
 
-    A name without a number is all base name, number -1.
+    A name without a number has number -1.
     """
     base, dot, suffix = name.rpartition(".")
     numbered = dot and suffix.isascii() and suffix.isdecimal() and len(suffix) <= 18
@@ -384,8 +383,11 @@ def journal_key(name: str) -> tuple[str, int]:
 
 
 def earliest(positions: Iterable[Position]) -> Position:
-    """The one that precedes the others; of those of several members, each member's earliest. Raises CursorError when they
-    cannot be compared."""
+    """Return the position that precedes all others; for groups, the earliest per member.
+
+    Raises:
+        CursorError: the positions cannot be compared.
+    """
     every = list(positions)
     if any(position.members for position in every):
         return _memberwise(every, earliest)
@@ -396,14 +398,14 @@ def earliest(positions: Iterable[Position]) -> Position:
             raise _incomparable(first, position)
         if before or _may_be_before(position, first):
             first = position
-    for position in every:  # one that does not say when its journal was begun is before and behind those of two logs
+    for position in every:  # a position without the start time of its journal may belong to either log
         if position.precedes(first) is not False:
             raise _incomparable(first, position)
     return first
 
 
 def _memberwise(positions: Sequence[Position], choose: Callable[[Collection[Position]], Position]) -> Position:
-    """What ``choose`` gives for each member."""
+    """Return a group position by applying ``choose`` to each member."""
     known = [dict(position.members) for position in positions]
     for position, members in zip(positions, known):
         if members.keys() != known[0].keys():
@@ -420,16 +422,16 @@ def _incomparable(one: Position, other: Position) -> CursorError:
 
 
 def _may_be_before(one: Position, other: Position) -> bool:
-    """Whether two cursors have the same GTIDs, and transactions without any may be between them."""
+    """Return whether two cursors have equal GTIDs but may differ by transactions without GTIDs."""
     return one.timestamp < other.timestamp and not one.precedes(other) and not other.precedes(one)
 
 
 def resume_at(cursors: Collection[Position]) -> Position:
-    """Where everything begins that is behind any of the cursors. Raises CursorError as ``earliest`` does."""
+    """Return the position after which all changes follow that any cursor lacks. Raise CursorError like ``earliest``."""
     if any(cursor.members for cursor in cursors):
         return _memberwise(list(cursors), resume_at)
     first = earliest(cursors)
-    # Others may be at the BEGIN of the same transaction, or at fewer of its rows in the log of another server.
+    # Others may be at the BEGIN of the same transaction, or after fewer of its rows in another server's log.
     if first.row and any(cursor.at_event or not cursor._shares_journals(first) for cursor in cursors):
         return attrs.evolve(first, row=0)
     return first

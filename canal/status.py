@@ -116,8 +116,8 @@ class ReaderStatus:
 
     acked: int
     got: int
-    #: Times of the oldest entry without ack and of the oldest undelivered entry, in seconds by the source's clock; None if there is
-    #: no such entry.
+    #: Times of the oldest entry without ack and of the oldest undelivered entry, in seconds by the source's clock; None if
+    #: there is no such entry.
     oldest_unacked: int | None = None
     oldest_ungot: int | None = None
 

@@ -1,1 +1,1 @@
-"""Helpers that any room may import. Knows no room."""
+"""Helpers for all rooms. They import no room."""

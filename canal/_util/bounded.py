@@ -1,6 +1,6 @@
-"""What is remembered by name of late: of tables, which come and go without end, only so many.
+"""Bounded memories by name. Tables are created and dropped without end, so only recent names are kept.
 
-Never holds what must not be forgotten: a name that comes again after so many others is a new one.
+An evicted name counts as new when it returns, so store only values that may be lost.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Final, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Names that one :class:`Recent` holds: more than the tables of most servers, in a few MB.
+#: Capacity of a :class:`Recent`: more tables than most servers have, in a few MB.
 MOST: Final = 10_000
 
 
 class Recent(dict[K, V]):
-    """A dict of the keys that were set last. One more than ``MOST`` takes the place of the one that was set longest ago."""
+    """A dict with at most ``MOST`` keys. It evicts the key that was set longest ago."""
 
     def __setitem__(self, key: K, value: V) -> None:
         if key not in self and len(self) >= MOST:
@@ -24,11 +24,11 @@ class Recent(dict[K, V]):
 
 
 class Told(Recent[K, None]):
-    """Names of which something was reported, which is done once for each."""
+    """Names that were already reported."""
 
     def is_first(self, key: K) -> bool:
-        """Whether nothing was reported of it; from now on something was."""
+        """Return whether the name is new, and remember it."""
         is_first = key not in self
-        self.pop(key, None)  # what comes often is not forgotten
+        self.pop(key, None)  # move frequent names to the end
         self[key] = None
         return is_first

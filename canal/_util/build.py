@@ -1,10 +1,9 @@
-"""Which build of the hot modules runs: compiled by Cython, or the very same files interpreted.
+"""Selects the compiled or the interpreted build of the hot modules, which share their source files.
 
-Never imports a module of the library: it only tells Python where to find them.
+It imports no module of the library.
 
-``CANAL_PURE=1`` in the environment loads every one of them interpreted, ``CANAL_PURE=0`` insists on the compiled ones.
-Without it the compiled build is used when it is complete, else the interpreted one: the two are never mixed,
-because compiled modules reach into each other's C structures.
+``CANAL_PURE=1`` selects the interpreted build, ``CANAL_PURE=0`` requires the compiled build. The default is the compiled
+build if it is complete. The builds are never mixed, because compiled modules access each other's C structures.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def _missing() -> list[str]:
 
 
 def stale_modules() -> list[str]:
-    """Name the compiled modules whose source is newer than they are (a checkout that needs ``make build``)."""
+    """Return the compiled modules that are older than their source (a checkout that needs ``make build``)."""
     stale = []
     for name in _present():
         extension = _extension(name)
@@ -79,12 +78,12 @@ def _wants_compiled() -> bool:
     return wanted != "1" and not _missing()
 
 
-#: True when the hot modules of this process are the compiled ones.
+#: True if this process uses the compiled build.
 compiled: bool = _wants_compiled()
 
 
 class _InterpretedFinder:
-    """Finds the .py of a hot module where Python's own finder would prefer the extension beside it."""
+    """Finds the .py file of a hot module. Python's finder would prefer the extension."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -95,10 +94,10 @@ class _InterpretedFinder:
 
 
 def select() -> None:
-    """Settle the build for this process; ``canal/__init__.py`` calls it before it imports anything else.
+    """Select the build for this process. ``canal/__init__.py`` calls this first.
 
     Raises:
-        ImportError: CANAL_PURE=0 asks for the compiled build and a module of it is missing.
+        ImportError: CANAL_PURE=0 requires the compiled build, but a module is missing.
     """
     missing = _missing()
     if os.environ.get("CANAL_PURE") == "0" and missing:

@@ -1,7 +1,4 @@
-"""Folders and names that outlive a crash of the machine, and files that are their user's alone.
-
-Never writes to a file.
-"""
+"""Folders and file names that survive a crash of the machine, and files with access for their user only."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from canal.errors import ConfigError
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, for this user alone; each name is synced before the next one is made."""
+    """Create a folder and its parents, accessible by this user only. Each name is synced before the next is created."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -24,7 +21,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk."""
+    """Sync the names in a folder to disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -33,19 +30,19 @@ def sync_folder(path: Path) -> None:
 
 
 def private(path: str | os.PathLike[str], flags: int) -> int:
-    """As ``opener`` of ``open``: a file that is written is this user's alone, and one behind a symbolic link is an OSError."""
+    """Opener for ``open``: create files for this user only. A symbolic link raises OSError."""
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     if flags & (os.O_WRONLY | os.O_RDWR):
-        with contextlib.suppress(PermissionError):  # another user's, who lets us write
+        with contextlib.suppress(PermissionError):  # the file belongs to another user but is writable
             os.fchmod(file, 0o600)
     return file
 
 
 def own_folder(root: str | None, name: str) -> Path:
-    """Return an existing directory: ``root``, or one of this user alone in the system's temporary directory.
+    """Return an existing directory: ``root``, or a private directory in the system's temporary directory.
 
     Raises:
-        OSError: the directory cannot be made.
+        OSError: the directory cannot be created.
         ConfigError: other users could write to the directory.
     """
     parent = Path(root).absolute() if root else Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
@@ -56,7 +53,7 @@ def own_folder(root: str | None, name: str) -> Path:
 
 
 def _check_own(parent: Path) -> None:
-    """Raise ConfigError if other users could write there: the name can be guessed."""
+    """Raise ConfigError if other users could write there: its name can be guessed."""
     status = parent.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise ConfigError(

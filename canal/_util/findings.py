@@ -1,7 +1,4 @@
-"""What a look before the start finds, of a source or of a target.
-
-Never looks itself.
-"""
+"""Findings of preflight checks of a source or target."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import attrs
 
 @attrs.frozen
 class Finding:
-    """One thing that was looked at. ``level``: "error" an instance, or a pipe, cannot run so; "warning" it can, with less."""
+    """A finding. ``level``: "error" prevents the instance or pipe from running; "warning" limits it."""
 
     what: str
     level: Literal["ok", "warning", "error"]

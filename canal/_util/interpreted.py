@@ -1,6 +1,6 @@
-"""What the hot modules use of ``cython``, for the interpreted build where Cython is not installed: it does nothing.
+"""Replacements without effect for the names that hot modules use from ``cython``, if Cython is not installed.
 
-Cython takes these from a module's .py alone; in its .pxd they are without effect.
+They must be in the module's .py file: Cython ignores them in a .pxd.
 """
 
 from collections.abc import Callable
@@ -9,25 +9,25 @@ from typing import Any, TypeVar
 
 _Class = TypeVar("_Class")
 
-#: Whether this is the compiled build.
+#: True in the compiled build.
 compiled = False
 
 
 def cclass(made: _Class) -> _Class:
-    """A C class."""
+    """Declare a C class."""
     return made
 
 
 def no_gc(made: _Class) -> _Class:
-    """Objects that the collector never looks at: they cannot be part of a cycle."""
+    """Exclude objects from garbage collection. They cannot be part of a cycle."""
     return made
 
 
 def freelist(size: int) -> Callable[[_Class], _Class]:
-    """So many objects that are freed are kept, to be made anew."""
+    """Keep up to ``size`` freed objects for reuse."""
     return lambda made: made
 
 
 def critical_section(*held: Any) -> AbstractContextManager[None]:
-    """One thread at a time for each of these objects, where Python has no lock of its own."""
+    """Lock these objects in interpreters without a global lock."""
     return nullcontext()

@@ -1,4 +1,4 @@
-"""Names of a package that import their module when they are first used."""
+"""Package attributes that import their module on first use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str], extras: Mapping[str, str] = {}) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+    """Return a ``__getattr__`` for a package.
 
     Args:
-        package: its ``__name__``.
-        homes: the module of each name, within the package or with its full name; a module's own name stands for the module.
-        extras: the extra of the distribution that brings what a module imports, by the module.
+        package: the ``__name__`` of the package.
+        homes: the module of each name, relative or fully qualified. A module's name maps to the module.
+        extras: the installation extra that a module needs.
     """
 
     def load(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""Start and stop of an instance, from any thread, in any order, also interrupted.
+"""Start and stop of an instance: thread-safe, in any order, and safe against interrupts.
 
-Never calls anything of its instance while it holds a lock: one thread at a time starts or stops, and others wait for it.
+It holds no lock while it calls the instance. One thread starts or stops, and others wait for it.
 """
 
 from __future__ import annotations
@@ -16,29 +16,28 @@ from canal.errors import StateError
 
 log = logging.getLogger("canal")
 
-#: Seconds between two looks whether another thread has done its work. Nothing announces that: a lock with a queue of who
-#: waits does not outlive an interrupt.
+#: Polling interval in seconds. We poll because an interrupt can corrupt a lock that queues its waiters.
 _LOOK = 0.005
 
 
 class Steps:
-    """What ends a run, in the order in which it is to be done."""
+    """The steps that end a run, in order."""
 
     def __init__(self) -> None:
         self._left: list[Callable[[], None]] = []
 
     def add(self, *steps: Callable[[], None]) -> None:
-        """These come before what is there."""
+        """Insert steps at the front."""
         self._left[:0] = steps
 
     def drop(self, step: Callable[[], None]) -> None:
-        """Not to be done."""
+        """Remove a step."""
         self._left.remove(step)
 
     def carry_out(self) -> None:
-        """Do all that is left, each whatever another raises; the first exception is raised at the end.
+        """Run all remaining steps, even if some raise, then raise the first exception.
 
-        A step that is interrupted, as by Ctrl-C, is left for the next call, which may do again what is done already.
+        A step that is interrupted, as by Ctrl-C, stays for the next call and may then run twice.
         """
         kept = 0  # at the front
         failure: BaseException | None = None
@@ -51,17 +50,17 @@ class Steps:
                 if not isinstance(error, Exception):
                     kept += 1
                     continue
-            del self._left[kept]  # only now: an interrupt between two lines loses none
+            del self._left[kept]  # remove it after success: an interrupt must not lose the step
         if failure is not None:
             raise failure
 
 
 class Life:
-    """Whether an instance is started, and which thread starts or stops it just now.
+    """State of an instance: started or not, and the thread that starts or stops it.
 
     Args:
-        begin: starts what there is; where it raises it has left nothing behind.
-        end: stops it, and does what an interrupted call has left. Called again, it does nothing.
+        begin: starts the instance. If it raises, it must clean up.
+        end: stops the instance and finishes an interrupted stop. Idempotent.
         patience: seconds that a start waits for another thread's start or stop.
     """
 
@@ -72,17 +71,17 @@ class Life:
         self._patience = patience
         self._lock = threading.Lock()
         self._wanted = False
-        self._process = 0  # that has started it; 0: it is stopped to the end
+        self._process = 0  # pid of the process that started it; 0 if completely stopped
         self._at_work: threading.Thread | None = None
 
     @property
     def is_up(self) -> bool:
-        """Between a start and the next stop, in the process that has started it."""
+        """Return whether it is started, in the process that started it."""
         return self._wanted and not self.is_elsewhere
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether this process is a fork of the one that has started it."""
+        """Return whether this process is a fork of the one that started it."""
         return self._process not in (0, os.getpid())
 
     def check_process(self) -> None:
@@ -98,11 +97,11 @@ class Life:
             )
 
     def start(self, *, once: bool = True) -> None:
-        """Start it, after the end of a stop that another thread carries out.
+        """Start the instance, after waiting for a stop on another thread.
 
         Raises:
-            StateError: it is started already (not with ``once=False``), its last run has not ended yet, or it was stopped
-                meanwhile.
+            StateError: it is already started (not with ``once=False``), the previous run has not ended, or it was stopped
+                during the start.
         """
         self.check_process()
         me = threading.current_thread()
@@ -126,7 +125,7 @@ class Life:
                 )
             time.sleep(_LOOK)
         try:
-            if is_left:  # by a stop that was interrupted
+            if is_left:  # of an interrupted stop
                 self._end()
             self._begin()
             if not self._wanted:
@@ -137,15 +136,17 @@ class Life:
             if was_wanted:
                 raise
             raise StateError("the instance was stopped while it started", destination=self._destination) from error
-        except BaseException:  # which may have come at any point
+        except BaseException:  # an interrupt may come at any point
             self._wanted = False
             raise
         finally:
             self._at_work = None
 
     def stop(self) -> None:
-        """Stop it. When this returns everything has ended, unless it is called on a thread of the library's: then that is
-        under way. In a fork of its process it does nothing."""
+        """Stop the instance. On return it has ended, except on a thread of the library, where the stop continues in the
+        background.
+        No-op in a fork of its process.
+        """
         if self.is_elsewhere:
             return
         me = threading.current_thread()
@@ -154,11 +155,11 @@ class Life:
             other = self._at_work
         if other not in (None, me):
             if is_own():
-                return  # it sees to it
+                return  # that thread completes the stop
             while self._at_work is other:
                 time.sleep(_LOOK)
         with self._lock:
-            if self._wanted or not self._process or self._at_work not in (None, me):  # stopped, and perhaps started again
+            if self._wanted or not self._process or self._at_work not in (None, me):  # stopped, and possibly started again
                 return
             behind = OwnThread(target=self._stop_behind, name=f"canal-{self._destination}-stop")
             self._at_work = behind if is_own() else me

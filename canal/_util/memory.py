@@ -1,4 +1,4 @@
-"""Errors by which the process shows that it has no memory left, whatever their type."""
+"""Detection of out-of-memory errors of any type."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import errno
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an exception, or the one that caused it, means that memory could not be had."""
+    """Return whether an exception or its cause means that memory allocation failed."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno == errno.ENOMEM):
             return True
-        # OpenSSL and the start of a thread report it by a text only.
+        # OpenSSL and thread creation report it only by message.
         if isinstance(seen, (OSError, RuntimeError)) and ("malloc failure" in str(seen) or "start new thread" in str(seen)):
             return True
         seen = seen.__cause__ or seen.__context__

@@ -1,4 +1,4 @@
-"""Validators of numbers, texts and paths among options, for every attrs class that has some. Never changes a value."""
+"""Validators for attrs options: numbers, texts and paths. They do not convert values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def not_negative(instance: object, attribute: attrs.Attribute[Any], value: objec
 
 
 def text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    """The value is not shown: it may be a password."""
+    """Check for a str. The message omits the value, which may be a password."""
     if not isinstance(value, str):
         raise ConfigError(f"{attribute.name} of {type(instance).__name__} must be a str, not {type(value).__name__}")
 
@@ -32,10 +32,10 @@ def file_path(instance: object, attribute: attrs.Attribute[Any], value: object) 
 
 
 def path_of(value: object, option: str) -> str:
-    """A path as a str; bytes are none.
+    """Return a path as str; reject bytes.
 
     Raises:
-        ConfigError: it names ``option``.
+        ConfigError: the value is not a path. The message names ``option``.
     """
     if not isinstance(value, (str, os.PathLike)):
         raise ConfigError(f"{option} must be a path, not {type(value).__name__}")

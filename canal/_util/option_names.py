@@ -1,4 +1,4 @@
-"""Options that are given by name: one that there is not is told with the one that was meant."""
+"""Checks of option names, with a suggestion for an unknown name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def checks_names(instead: Mapping[str, str] | None = None) -> Callable[[_Class], _Class]:
-    """Of an attrs class: an UnknownOptionError, which is a TypeError too, for a keyword that is none of its options.
+    """Decorate an attrs class to raise UnknownOptionError, also a TypeError, for an unknown keyword.
 
     Args:
-        instead: for names that others use, what is meant.
+        instead: maps names from other libraries to ours.
     """
 
     def decorate(made: _Class) -> _Class:
@@ -40,7 +40,7 @@ def checks_names(instead: Mapping[str, str] | None = None) -> Callable[[_Class],
 
 
 def check_arguments(of: str, given: Mapping[str, Any], call: Callable[..., Any]) -> None:
-    """Raise UnknownOptionError if a name among ``given`` is no parameter of ``call``."""
+    """Raise UnknownOptionError if a name in ``given`` is not a parameter of ``call``."""
     names = list(signature(call).parameters)
     for name in given:
         if name not in names:

@@ -1,6 +1,6 @@
-"""Which objects are in use by a run, so that two instances do not share what serves one at a time.
+"""Registry of objects in use, so that two instances do not share an object that serves one at a time.
 
-Never claims what is of one run by itself, and never waits.
+Calls never wait.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable
 from canal.errors import StateError
 
 _lock = threading.Lock()
-#: By id: the object, which keeps its id its own, who uses it, and for which destination.
+#: By id: the object (a reference keeps the id valid), its user, and the destination.
 _claims: dict[int, tuple[object, object, str]] = {}
 
 
 def claim(owner: object, destination: str, *parts: object) -> Callable[[], None]:
-    """Claim the parts for the runs of one owner; gives what lets go of them.
+    """Claim objects for an owner. Return a function that releases them.
 
     Raises:
-        StateError: another one uses one of them; nothing is claimed then.
+        StateError: an object is in use. No object is claimed.
     """
     mine = {id(part): (part, owner, destination) for part in parts}
     with _lock:
@@ -44,14 +44,14 @@ def claim(owner: object, destination: str, *parts: object) -> Callable[[], None]
 
 
 def _shown(part: object) -> str:
-    """What to call a part in a message: a FileMeta by its directory."""
+    """Return a description of an object for messages; for a FileMeta, with the directory."""
     name, directory = type(part).__name__, getattr(part, "directory", None)
     return name if directory is None else f"{name}({str(directory)!r})"
 
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held the old one
+    _lock = threading.Lock()  # another thread of the parent process may have held the old lock
     _claims.clear()
 
 

@@ -1,7 +1,7 @@
-"""The library's own threads, told from those of its user.
+"""Threads of the library, distinguished from user threads.
 
-An alarm, a hook, a filter or a sink runs on one of them. What it calls there never waits for the end of a run: it may be
-what the run's end waits for.
+Alarms, hooks, filters and sinks run on library threads. Their calls must not wait for the end of a run, because the end may
+wait for them.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: Seconds that one wait takes at most.
+#: Longest single wait in seconds.
 _SHORT = 1.0
 
 
 class OwnThread(threading.Thread):
-    """A thread of the library, whose ``start`` and ``join`` may be interrupted, as by Ctrl-C.
+    """A library thread with interruptible ``start`` and ``join``, as by Ctrl-C.
 
-    After an interrupted ``start`` it runs or never will; ``join`` may be called again and tells the end for sure. Of Python's
-    own threads neither is so: before 3.13 a thread counts as ended when its ``join`` was interrupted.
+    After an interrupted ``start`` the thread either runs or never will. ``join`` can be repeated and reports the end reliably.
+    Python's threads guarantee neither: before 3.13, a thread counts as ended after an interrupted ``join``.
     """
 
     def __init__(self, *, target: Callable[..., object] | None = None, name: str, args: tuple[Any, ...] = ()) -> None:
         super().__init__(target=target, name=name, args=args, daemon=True)
-        self._begins = threading.Lock()  # taken by the thread when it begins, or by who keeps it from that
+        self._begins = threading.Lock()  # acquired by the thread when it begins, or by a thread that prevents it
         self._is_launched = False
-        self._running = threading.Lock()  # held until its end
+        self._running = threading.Lock()  # held until the thread ends
         self._running.acquire()
         self._is_over = False
 
@@ -37,7 +37,8 @@ class OwnThread(threading.Thread):
             super().start()
         except RuntimeError as error:
             if str(error) == "release unlocked lock" and error.__context__ is not None:
-                raise error.__context__ from None  # a wait that an interrupt ends may name its lock instead of the interrupt
+                # an interrupted wait may raise an error about the lock in place of the interrupt
+                raise error.__context__ from None
             raise
         self._is_launched = True
 
@@ -50,15 +51,15 @@ class OwnThread(threading.Thread):
                 self._running.release()
 
     def work(self) -> None:
-        """What it does."""
+        """Run the target function. Subclasses override this."""
         super().run()
 
     def join(self, timeout: float | None = None) -> None:
         if not self._is_launched and self._begins.acquire(blocking=False):
-            self._is_over = True  # it never runs
+            self._is_over = True  # it will never run
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while not self._is_over and (left := deadline - time.monotonic()) > 0:
-            if self._running.acquire(timeout=min(left, _SHORT)):  # where that is interrupted the flag tells
+            if self._running.acquire(timeout=min(left, _SHORT)):  # if interrupted, the flag decides
                 self._running.release()
         if self._is_over and self._is_launched:
             super().join()
@@ -69,7 +70,7 @@ _lent = threading.local()
 
 @contextmanager
 def as_own() -> Iterator[None]:
-    """Meanwhile the present thread, somebody else's, does what one of the library's does."""
+    """Mark the present thread as a library thread inside the block."""
     before = getattr(_lent, "is_own", False)
     _lent.is_own = True
     try:
@@ -79,5 +80,5 @@ def as_own() -> Iterator[None]:
 
 
 def is_own() -> bool:
-    """Whether the present thread is one of the library's."""
+    """Return whether the present thread belongs to the library."""
     return isinstance(threading.current_thread(), OwnThread) or getattr(_lent, "is_own", False)

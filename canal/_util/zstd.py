@@ -1,7 +1,4 @@
-"""Zstandard: Python's own from 3.15 on, the package zstandard before.
-
-Never takes more memory than a piece.
-"""
+"""Zstandard: Python's module since 3.15, or the package zstandard. Decompresses piece by piece to bound memory."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ if sys.version_info >= (3, 15):
         return zstd.compress(data)
 
     def inflate(data: bytes, size: int) -> Iterator[bytes]:
-        """What frames hold, in pieces of at most so many bytes. Raises ValueError where they are damaged."""
+        """Return the decompressed frames in pieces of up to ``size`` bytes. Raise ValueError if they are damaged."""
         try:
             with zstd.ZstdFile(BytesIO(data)) as reader:
                 while piece := reader.read(size):

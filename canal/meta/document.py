@@ -106,7 +106,7 @@ def _verify(document: dict[str, Any]) -> None:
     if document.get("format") != FORMAT_VERSION:
         raise CursorError(
             f"it has format {document.get('format')!r}, not {FORMAT_VERSION}",
-            remedy="Read it with the version of this library that wrote it, or a later one",
+            remedy="Upgrade this library to the version that wrote it, or later",
         )
 
 
