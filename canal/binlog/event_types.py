@@ -1,6 +1,6 @@
-"""The numbers of events in a binary log and the flags of their headers, with the names that the servers' documentation has.
+"""Binlog event types and header flags, with the names of the servers' documentation.
 
-Never compiled itself: setup.py makes a C enum of it, for compiled modules.
+setup.py generates a C enum from this file for compiled modules.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ PARTIAL_ROW_DATA = 172
 EVENT_NAMES = {number: name for name, number in list(globals().items()) if name.isupper() and isinstance(number, int)}
 
 HEARTBEATS = frozenset((HEARTBEAT, HEARTBEAT_V2))
-#: Events that a server makes up, or sends again: at the head of a journal and between two changes.
+#: Events that a server generates or repeats at the start of a journal or between changes.
 HEADS = frozenset((ROTATE, FORMAT_DESCRIPTION, HEARTBEAT, PREVIOUS_GTIDS, HEARTBEAT_V2, MARIADB_GTID_LIST, START_ENCRYPTION))
 
 # Flags of an event's header.
-#: Of a FORMAT_DESCRIPTION: its journal is in use, or was when its server died.
+#: FORMAT_DESCRIPTION: the journal is in use, or was when the server crashed.
 IN_USE_F = 0x01
-#: The event is in no journal: the server made it up for the dump.
+#: The event is not in a journal: the server generated it for the dump.
 ARTIFICIAL_F = 0x20
-#: The event is one of the relay log of a replica.
+#: The event belongs to a replica's relay log.
 RELAY_LOG_F = 0x40
-#: Who does not know the event may pass it over.
+#: Readers may ignore the event if they do not know the type.
 IGNORABLE_F = 0x80
 
 # Flags of a GTID or ANONYMOUS_GTID of MySQL.
-#: The transaction may have statements beside rows; up to MySQL 5.7.18 it says nothing.
+#: The transaction may have statements in addition to rows. Meaningless up to MySQL 5.7.18.
 FL_MAY_HAVE_STATEMENTS = 0x01
 
 # Flags of a MARIADB_GTID.
@@ -93,5 +93,5 @@ FL_COMPLETED_XA = 0x80
 
 
 def event_name(kind: int) -> str:
-    """The name and the number of an event type, for messages."""
+    """Return the name and number of an event type for messages."""
     return f"{EVENT_NAMES.get(kind, 'unknown')} event (type {kind})"

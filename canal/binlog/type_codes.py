@@ -1,6 +1,6 @@
-"""The numbers of column types in a table map, with the names that the servers' documentation has behind MYSQL_TYPE_.
+"""Column type numbers in table maps, named like the servers' MYSQL_TYPE_ constants.
 
-Never compiled itself: setup.py makes a C enum of it, for compiled modules.
+setup.py generates a C enum from this file for compiled modules.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ GEOMETRY = 255
 
 INTEGERS = frozenset((TINY, SHORT, INT24, LONG, LONGLONG))
 DECIMALS = frozenset((DECIMAL, NEWDECIMAL))
-#: With a bit in the SIGNEDNESS field of a table map, in the order of the columns; YEAR has one of its own in newer releases.
+#: Types with a bit in the SIGNEDNESS field of a table map, in column order. Newer releases include YEAR.
 NUMERIC = INTEGERS | DECIMALS | {FLOAT, DOUBLE}
 BLOBS = frozenset((TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, BLOB_COMPRESSED))
 TEXTS = frozenset((STRING, VAR_STRING, VARCHAR, VARCHAR_COMPRESSED)) | BLOBS
-#: From before MySQL 5.6; MariaDB writes them with fractions too.
+#: From before MySQL 5.6. MariaDB also writes them with fractions.
 OLD_TEMPORAL = frozenset((TIMESTAMP, TIME, DATETIME))
 TEMPORAL = frozenset((TIMESTAMP2, DATETIME2, TIME2))
-#: Every type of a date or time but YEAR.
+#: All date and time types except YEAR.
 MOMENTS = OLD_TEMPORAL | TEMPORAL | {DATE, NEWDATE}
-#: The data type that a column of each code has; STRING is also what ENUM and SET are logged as.
+#: The data type for each type code. ENUM and SET are logged as STRING too.
 NAMES = {
     DECIMAL: "old DECIMAL",
     TINY: "TINYINT",

@@ -1,6 +1,6 @@
-"""Meta: which clients subscribe to a destination and how far each has acknowledged.
+"""Meta managers: subscriptions of a destination and the acknowledged position of each client.
 
-Never keeps outstanding batches: after a restart they are delivered again.
+Pending batches are not stored: after a restart they are delivered again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Cursors that moved since the file of the whole state was written, in two slots of one file that are written in turn.
+"""A file with two alternating slots, for cursors that moved since the last write of the complete state.
 
-Never makes a name on a disk but once: a cursor costs one write and one sync of bytes that the file has already.
+Create the file once. An update is one write and one sync of preallocated blocks.
 
-A slot begins with what tells whether it is whole. The one that is overwritten is never the newest, so what was synced last is
-there whatever becomes of the write under way.
+A slot begins with a checksum header. A write overwrites the older slot, so the last synced slot survives a failed write.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from canal.errors import CursorError
 from canal.position import Position
 
 _MAGIC: Final = b"canal c1"
-#: Magic, number of the write, bytes of the body, SHA-256 of all that and the body.
+#: Magic, write number, body size, and SHA-256 of header and body.
 _HEAD: Final = struct.Struct("<8sQI32s")
 _BLOCK: Final = 4096
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class CursorFile:
-    """The file, open for writing from the first ``write`` to ``close``."""
+    """The cursor file, open for writing from the first ``write`` to ``close``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -39,24 +38,24 @@ class CursorFile:
         self._number = 0
 
     def write(self, base: str, cursors: Mapping[int, Position]) -> None:
-        """Have the cursors on the disk; they count with that whole state only whose name is ``base``.
+        """Write and sync the cursors. They are valid only with the complete state named ``base``.
 
         Raises:
-            OSError: also where they do not fit. What was written last still counts; write the whole state.
+            OSError: the write failed, or the cursors do not fit. The previous slot is still valid; write the complete state.
         """
         self._number += 1
         record = _record(self._number, base, cursors)
         if self._file is None:
             self._file = self._make(record)
         if len(record) > self._slot_bytes or not self._has_name(self._file):
-            self.close()  # the next one makes it anew, when nothing in it counts any more
+            self.close()  # the next write recreates the file, once its content is obsolete
             raise OSError(errno.EFBIG, "the file of cursors is too small, or is not there any more")
         if os.pwrite(self._file, record, self._number % 2 * self._slot_bytes) < len(record):
             raise OSError(errno.ENOSPC, "not all of a cursor could be written")
         os.fdatasync(self._file)
 
     def read(self, base: str) -> dict[int, Position]:
-        """The cursors that count with that state; {} where there are none."""
+        """Return the cursors for that state; {} if there are none."""
         try:
             with open(self._path, "rb", opener=private) as file:
                 data = file.read()
@@ -67,14 +66,14 @@ class CursorFile:
         return max(found, key=lambda one: one[0])[2] if found else {}
 
     def clear(self) -> None:
-        """The whole state holds all of it: so that a copy of an earlier one, put in its stead, does not get what is here."""
+        """Invalidate the slots: the complete state includes them, and a restored older state must not use them."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 for slot in (0, 1):
                     os.pwrite(self._file, bytes(_HEAD.size), slot * self._slot_bytes)
 
     def remove(self) -> None:
-        """As ``clear``, and for good."""
+        """Clear and remove the file."""
         self.close()
         with contextlib.suppress(OSError):
             self._path.unlink()
@@ -85,7 +84,7 @@ class CursorFile:
             os.close(file)
 
     def _make(self, record: bytes) -> int:
-        """A file under that name whose blocks are all there. Nothing that counts is in the one that had it."""
+        """Create the file with all blocks allocated. An existing file must be obsolete."""
         self._slot_bytes = -(-2 * len(record) // _BLOCK) * _BLOCK
         file = private(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
@@ -111,7 +110,7 @@ def _record(number: int, base: str, cursors: Mapping[int, Position]) -> bytes:
 
 
 def _load(slot: bytes) -> tuple[int, str, dict[int, Position]] | None:
-    """Number, base and cursors of a slot; None where it is empty or not whole."""
+    """Return number, base and cursors of a slot; None if it is empty or damaged."""
     if len(slot) < _HEAD.size:
         return None
     magic, number, size, digest = _HEAD.unpack_from(slot)

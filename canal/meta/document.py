@@ -1,7 +1,4 @@
-"""The text of a meta.dat file: canal's own JSON shape, plus our exact positions and a checksum.
-
-Never touches a file.
-"""
+"""The format of meta.dat: canal's JSON, extended by exact positions and a checksum."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from canal.position import Position
 
 FORMAT_VERSION: Final = 1
 _OWN_KEYS: Final = ("format", "checksum")
-_POSITION: Final = "position"  # beside canal's "cursor", which cannot hold all of ours
-_FURTHER: Final = "furtherClients"  # beside canal's "clientDatas", those whose ids it could not read
+_POSITION: Final = "position"  # in addition to canal's "cursor", which is less exact
+_FURTHER: Final = "furtherClients"  # in addition to canal's "clientDatas": clients with ids that canal cannot read
 _NAME: Final = "state"
 _REMEDY: Final = "Restore the file from a backup, or delete it and its .bak and subscribe again"
 
@@ -25,8 +22,10 @@ _REMEDY: Final = "Restore the file from a backup, or delete it and its .bak and 
 def dump(
     destination: str, clients: Clients, name: str = "", address_of: Callable[[Position], tuple[str, int]] = lambda _: ("", 0)
 ) -> bytes:
-    """The file's bytes, ASCII only: canal reads it in whatever charset its platform has. ``name`` is that of this state;
-    ``address_of`` gives host and port of a cursor's source."""
+    """Return the content of the file in ASCII, because canal reads it in its platform's charset.
+
+    ``name`` identifies this state. ``address_of`` returns host and port of a cursor's source.
+    """
     for client_id in clients:
         if type(client_id) is not int:
             raise CursorError(f"a client's id is a number, not {client_id!r}")
@@ -46,13 +45,13 @@ def dump(
 
 
 def load(data: bytes, destination: str, must_verify: bool = False) -> Clients:
-    """The state in the bytes of a file of ours or, unless it ``must_verify``, of canal's, which has no checksum.
+    """Parse our file or, unless ``must_verify``, canal's file without a checksum.
 
     Raises:
-        CursorError: damaged in any way, of a later format, or of another destination.
+        CursorError: the data is damaged, has a later format, or belongs to another destination.
     """
-    # Bytes that are no UTF-8 (canal writes in its platform's charset) become surrogates: harmless where we do not look,
-    # refused by _text where we do.
+    # Bytes that are not UTF-8 (canal writes in its platform's charset) become surrogates. They are harmless in fields that we
+    # ignore; _text rejects them in the others.
     try:
         document = json.loads(data.decode("utf-8-sig", "surrogateescape"))
     except (ValueError, RecursionError) as error:
@@ -69,7 +68,7 @@ def load(data: bytes, destination: str, must_verify: bool = False) -> Clients:
 
 
 def name_of(data: bytes) -> str:
-    """The name of the state in the bytes of a file that ``load`` has taken; "" for none."""
+    """Return the name of the state in a loaded file; "" if it has none."""
     return _text(json.loads(data.decode("utf-8-sig", "surrogateescape")), _NAME)
 
 
@@ -84,7 +83,7 @@ def _dump_client(
     destination: str, client_id: int, client: Client, address_of: Callable[[Position], tuple[str, int]]
 ) -> dict[str, Any]:
     identity = {"clientId": client_id, "destination": destination, "filter": client.filter}
-    _text(identity, "filter")  # write nothing that load would refuse
+    _text(identity, "filter")  # never write a file that load would reject
     if client.cursor is None:
         return {"clientIdentity": identity}
     _text({"journal": client.cursor.journal}, "journal")

@@ -1,10 +1,10 @@
-"""Subscriptions and cursors in a folder for each destination: ``<directory>/<destination>/meta.dat``.
+"""Subscriptions and cursors in a folder per destination: ``<directory>/<destination>/meta.dat``.
 
-Never goes on from a file that it cannot trust.
+A file that cannot be verified is an error.
 
-At every moment a whole file stands under the name meta.dat: the next one is written and synced under another name, the
-present one gets meta.dat.bak as a second name, then one rename gives its name to the next. That costs a journal of the file
-system two commits, so cursors that move within a second of it go into meta.cursors, which counts with that meta.dat only.
+A valid meta.dat exists at any time: the next version is written and synced under another name, the present version is linked
+to meta.dat.bak, and a rename replaces it. This costs two commits of the file system's journal. So cursors that move within a
+second go to meta.cursors, which is valid only with that meta.dat.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from canal.position import Position
 log = logging.getLogger("canal.meta")
 
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9_.-]{1,128}")
-#: Seconds for which cursors alone are written before meta.dat is, so that who looks into it, or canal, sees no older ones.
+#: Longest time in seconds between writes of meta.dat, for readers such as canal that see only this file.
 _WHOLE_SECONDS: Final = 1.0
 _WRITE_REMEDY: Final = "Make room on the disk or correct the rights of the folder; the file is as it was"
 
@@ -52,12 +52,12 @@ class _Group:
 
 
 class MetaFolder:
-    """The folder of one destination: meta.dat, its spare, the cursors that have moved since, and a lock.
+    """The folder of a destination: meta.dat, its backup, recently moved cursors, and a lock.
 
     Attributes:
         directory: parent of the folder.
-        interval: seconds between two writes of the caller's; 0.0: each ``commit`` writes.
-        address_of: as of ``Storage``.
+        interval: seconds between the caller's writes; 0.0: each ``commit`` writes.
+        address_of: see ``Storage``.
     """
 
     def __init__(self, directory: Path, interval: float) -> None:
@@ -67,13 +67,13 @@ class MetaFolder:
         self._destination = ""
         self._folder = directory
         self._claim: int | None = None  # descriptor of the lock file
-        self._current = b""  # what meta.dat holds, b"" if nothing that may become the .bak
-        self._whole: Clients | None = None  # the state in meta.dat, None if a failure left that unknown
-        self._whole_at = -1e9  # when it was written, monotonic seconds
-        self._name = ""  # of that state
-        self._has_moved = False  # meta.cursors may have cursors that are not in it
+        self._current = b""  # content of meta.dat, b"" if it must not become the backup
+        self._whole: Clients | None = None  # state in meta.dat, None if unknown after a failure
+        self._whole_at = -1e9  # time of the last write, monotonic seconds
+        self._name = ""  # name of that state
+        self._has_moved = False  # True if meta.cursors may have newer cursors
         self._cursor_file = CursorFile(self._folder)
-        self._failed = False  # the last write did
+        self._failed = False  # True after a failed write
 
     def open(self, destination: str) -> Clients:
         if not _NAME.fullmatch(destination):
@@ -115,7 +115,7 @@ class MetaFolder:
     # Reading.
 
     def _load(self) -> Clients:
-        """The state in meta.dat, or in meta.dat.bak if that one can be proved whole."""
+        """Return the state in meta.dat, or in a verified meta.dat.bak."""
         path, spare = self._folder / "meta.dat", self._folder / "meta.dat.bak"
         self._current, self._whole, self._whole_at, self._has_moved = b"", None, -1e9, False
         self._cursor_file = CursorFile(self._folder / "meta.cursors")
@@ -153,7 +153,7 @@ class MetaFolder:
         return clients
 
     def _moved(self, clients: Clients, name: str) -> Clients:
-        """The state with the cursors that have moved since it was written."""
+        """Return the state updated by meta.cursors."""
         try:
             cursors = self._cursor_file.read(name) if name else {}
         except OSError as error:
@@ -177,14 +177,14 @@ class MetaFolder:
         )
 
     def _set_aside(self, path: Path) -> None:
-        """Keep a damaged file for whoever looks into it; the .bak stays until a good meta.dat stands again."""
+        """Keep a damaged file for inspection. The backup stays until the next valid meta.dat."""
         with contextlib.suppress(OSError):
             os.replace(path, path.with_name("meta.dat.corrupt"))
 
     # Writing.
 
     def _write_cursors(self, clients: Clients) -> bool:
-        """Write the cursors alone; False: meta.dat is due, or more than cursors has changed."""
+        """Write only the cursors. Return False if meta.dat is due or other fields changed."""
         whole = self._whole
         if self._failed or whole is None or time.monotonic() - self._whole_at > _WHOLE_SECONDS or not self._has_claim():
             return False
@@ -199,7 +199,7 @@ class MetaFolder:
         return True
 
     def write(self, clients: Clients) -> None:
-        """Make meta.dat hold this state, and sync it."""
+        """Write and sync this state to meta.dat."""
         if clients == self._whole and not self._has_moved:
             return
         name = secrets.token_hex(16)
@@ -250,7 +250,7 @@ class MetaFolder:
             ) from error
 
     def _lock_folder(self) -> int:
-        """Claim the folder. flock and not lockf: it also keeps out a second manager of this very process."""
+        """Lock the folder. We use flock, not lockf, to exclude other managers in this process too."""
         path = self._folder / "lock"
         try:
             claim = private(path, os.O_RDWR | os.O_CREAT)
@@ -275,7 +275,7 @@ class MetaFolder:
                 destination=self._destination,
                 remedy="Choose a directory on a file system that has locks",
             ) from error
-        with contextlib.suppress(OSError):  # a full disk must not keep us from reading the cursors
+        with contextlib.suppress(OSError):  # a full disk must not prevent reading
             os.ftruncate(claim, 0)
             os.pwrite(claim, f"{os.getpid()}\n".encode("ascii"), 0)
         return claim
@@ -287,7 +287,7 @@ class MetaFolder:
             return False
 
     def _claim_again(self, path: Path) -> None:
-        """Make the folder and its lock anew where somebody removed them; else another process could claim the name."""
+        """Recreate the folder and lock if they were removed. Otherwise another process could lock the same name."""
         if self._has_claim():
             return
         present = self._read(path)
@@ -306,29 +306,28 @@ class MetaFolder:
 
     def _release(self) -> None:
         if self._claim is not None:
-            os.close(self._claim)  # the file stays: removing it would let two processes lock two files of one name
+            os.close(self._claim)  # keep the file: after a removal, two processes could lock two files with the same name
             self._claim = None
 
     def leave(self) -> None:
-        """In a forked child: close what is the parent's."""
+        """Close the parent's descriptors in a forked child."""
         self._cursor_file.close()
         self._release()
 
 
 class FileMeta(StoredMeta):
-    """Keeps subscriptions and cursors in ``<directory>/<destination>/meta.dat``. See ``MetaManager``.
+    """Stores subscriptions and cursors in ``<directory>/<destination>/meta.dat``. See ``MetaManager``.
 
-    A canal user's meta.dat is read as it is, and canal can read ours; cursors of the last second may stand beside it, in
-    ``meta.cursors``, until ``flush`` or ``stop``. A lock file keeps a second process out.
+    It reads canal's meta.dat, and canal can read ours. Cursors of the last second may be in ``meta.cursors`` until ``flush`` or
+    ``stop``. A lock file excludes a second process.
 
     Args:
-        directory: parent folder of the destinations' folders; made if absent.
-        durability: ``"ack"`` writes and syncs each cursor before ``update_cursor`` returns: what was acked does not come
-            again, be it the process or the machine that crashes. Clients that ack while another one's cursor is written
-            share the next write. With ``"interval"`` a thread writes and syncs every ``interval`` seconds: what was
-            acked since comes again after either crash, and nothing is lost. After a failed write cursors are
-            written at once again, so that the failure reaches the caller of ``update_cursor``.
-        interval: seconds between two writes.
+        directory: parent folder of the destination folders; created if missing.
+        durability: ``"ack"`` writes and syncs each cursor before ``update_cursor`` returns, so acknowledged changes are not
+            repeated after a crash of process or machine. Concurrent acks share a write. ``"interval"`` writes every
+            ``interval`` seconds on a thread: changes since the last write are repeated after a crash, none is lost. After a
+            failed write cursors are written immediately, so that ``update_cursor`` reports the failure.
+        interval: seconds between writes.
     """
 
     def __init__(
@@ -346,14 +345,14 @@ class FileMeta(StoredMeta):
         self._folder = MetaFolder(Path(directory), interval if durability == "interval" else 0.0)
         super().__init__(self._folder)
         self._interval = self._folder.interval
-        self._group = _Group()  # the cursors that are written next
+        self._group = _Group()  # cursors for the next write
         self._flusher: threading.Thread | None = None
         self._stopping = threading.Event()
         _managers.add(self)
 
     @property
     def directory(self) -> Path:
-        """Parent folder of the destinations' folders."""
+        """Parent folder of the destination folders."""
         return self._folder.directory
 
     def start(self, destination: str) -> None:
@@ -368,7 +367,7 @@ class FileMeta(StoredMeta):
         finally:
             flusher = self._flusher
             if flusher is not None and flusher is not threading.current_thread():
-                flusher.join()  # without the lock: its last round may want it
+                flusher.join()  # without the lock, which its last round may need
 
     def flush(self) -> None:
         with self._lock:
@@ -380,22 +379,22 @@ class FileMeta(StoredMeta):
         group = self._group
         group.wanted[client_id] = position
         try:
-            with group.lock:  # the first to have it writes for all, when the write before has ended
+            with group.lock:  # the first thread with the lock writes the whole group, after the previous write
                 if not group.is_closed:
                     with self._lock:
                         self._write_group(group)
             if group.written.get(client_id) is not position:
                 super().update_cursor(client_id, position)
         except BaseException:
-            group.wanted.pop(client_id, None)  # whoever writes the group later leaves it out: it may be set back by then
+            group.wanted.pop(client_id, None)  # withdraw it: a later write of the group must not overwrite a newer cursor
             raise
 
     def _write_group(self, group: _Group) -> None:
-        """Write what all have asked for that have waited for the lock. Where that fails each of them tries its own."""
+        """Write the cursors of all waiting clients. If that fails, each client retries alone."""
         group.is_closed = True
         self._group = _Group()
         clients, wanted = self._started(), group.wanted.copy()
-        if len(wanted) == 1:  # which needs no company
+        if len(wanted) == 1:  # not worth sharing
             return
         moved = {
             client_id: attrs.evolve(clients[client_id], cursor=position)
@@ -423,8 +422,8 @@ class FileMeta(StoredMeta):
                     log.error("%s", error)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: not started. A claim that it kept would outlive the parent."""
-        self._lock = threading.RLock()  # another thread of the parent may have held the old one
+        """Reset a forked child to the stopped state. A lock that it kept would outlive the parent."""
+        self._lock = threading.RLock()  # another thread of the parent process may have held the old lock
         self._group = _Group()
         self._clients = None
         self._flusher = None
@@ -443,7 +442,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _differs(one: Client, other: Client) -> bool:
-    """Whether more has changed than a cursor that was there."""
+    """Return whether more than an existing cursor changed."""
     return one.filter != other.filter or (one.cursor is None) != (other.cursor is None)
 
 

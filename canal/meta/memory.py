@@ -1,7 +1,4 @@
-"""Subscriptions and cursors in memory: they last as long as the object, over stop and start.
-
-Never writes anything anywhere.
-"""
+"""Subscriptions and cursors in memory. They survive stop and start, but not the object."""
 
 from __future__ import annotations
 
@@ -35,4 +32,4 @@ class _Kept:
         self._clients[self._destination] = clients
 
     def commit(self, clients: Clients, urgent: bool) -> None:
-        """Do nothing: the manager has the state."""
+        """No-op: the manager has the state."""

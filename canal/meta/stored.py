@@ -1,7 +1,4 @@
-"""A meta manager over a storage: subscriptions and cursors are shown once the storage has them.
-
-Never writes anything itself.
-"""
+"""A meta manager on a storage. Changes become visible after the storage has them."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from canal.position import Position
 
 @attrs.frozen
 class Client:
-    """What is kept of one client."""
+    """The stored state of a client."""
 
     filter: str = ""
     cursor: Position | None = None
@@ -28,28 +25,28 @@ Clients: TypeAlias = Mapping[int, Client]
 
 
 def is_canals(client_id: int) -> bool:
-    """Whether canal can read this client id, which is a short there: one that it cannot would keep it from all of them."""
+    """Return whether canal can read this client id, a Java short. An unreadable id would make canal reject all clients."""
     return 0 <= client_id < 1 << 15
 
 
 class Storage(Protocol):
-    """Where the state of one destination is kept. The manager calls each method under its lock, but for ``address_of``."""
+    """Storage for the state of a destination. All methods except ``address_of`` are called under the manager's lock."""
 
-    #: Returns host and port of the source of a cursor, by which canal recognizes its own cursors; ("", 0) if unknown.
+    #: Returns host and port of a cursor's source, by which canal recognizes its cursors; ("", 0) if unknown.
     address_of: Callable[[Position], tuple[str, int]]
 
     def open(self, destination: str) -> Clients:
-        """Claim the storage of a destination and return the state in it; if it raises, nothing stays claimed."""
+        """Lock the storage of a destination and return its state. If it raises, it holds no lock."""
 
     def close(self, clients: Clients) -> None:
-        """Store the last state and let go of the storage, also if that raises."""
+        """Store the last state and release the storage, even if storing fails."""
 
     def commit(self, clients: Clients, urgent: bool) -> None:
-        """Store the state. If the change is not urgent it may be put off."""
+        """Store the state. A change that is not urgent may be delayed."""
 
 
 def nowhere(cursor: Position) -> tuple[str, int]:
-    """The address of a source that is unknown."""
+    """Return the address of an unknown source."""
     return "", 0
 
 
@@ -64,7 +61,7 @@ class StoredMeta:
 
     @property
     def address_of(self) -> Callable[[Position], tuple[str, int]]:
-        """Host and port of the source of a cursor, which are stored with it; ("", 0): not known."""
+        """Host and port of a cursor's source, which are stored with the cursor; ("", 0) if unknown."""
         return self._storage.address_of
 
     @address_of.setter
@@ -124,7 +121,7 @@ class StoredMeta:
         return clients
 
     def _apply(self, clients: Clients, urgent: bool) -> None:
-        """Commit first, then show: a commit that raises leaves the old state."""
+        """Commit, then publish. A failed commit keeps the old state."""
         if clients != self._clients:
             self._storage.commit(clients, urgent)
             self._clients = clients

@@ -1,7 +1,7 @@
-"""The servers' character sets: which one a collation belongs to, and a Python codec that decodes it as the server does.
+"""The servers' character sets: the charset of a collation, and a Python codec that decodes it like the server.
 
-Never guesses: a collation that neither server has is an error. The tables were read from MySQL 9.7 and MariaDB 10.11, whose
-``CONVERT(… USING utf8mb4)`` is the oracle of the tests.
+An unknown collation is an error. The tables come from MySQL 9.7 and MariaDB 10.11; tests compare with their
+``CONVERT(… USING utf8mb4)``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Callable
 from canal.errors import UnsupportedError
 from canal.schema import unsure_label
 
-#: Collation ids of each character set, of both servers (they agree where both have one).
+#: Collation ids of each charset in both servers. Common charsets have equal ids.
 _COLLATIONS = {
     "armscii8": "32 64 1056 1088",
     "ascii": "11 65 1035 1089",
@@ -61,7 +61,7 @@ _COLLATIONS = {
     "utf8mb4": ("45-46 224-247 255-271 273-275 277-294 296-298 300 303-323 608-611 1069-1070 1248 1270 2304-2471 2488-2503"),
 }
 
-#: The most bytes that a character takes, where it is more than one.
+#: Maximum bytes per character, if more than 1.
 MAX_CHAR_BYTES = {
     "utf8mb4": 4,
     "utf8mb3": 3,
@@ -84,11 +84,11 @@ MAX_CHAR_BYTES = {
 
 
 def is_charset(name: str) -> bool:
-    """Whether one of the servers has a character set of this name."""
+    """Return whether a server has this charset."""
     return name in _COLLATIONS
 
 
-#: Python's own codec for a character set, where it has one.
+#: Python's codec for a charset, if it has one.
 _CODECS = {
     "ascii": "ascii",
     "utf8": "utf-8",
@@ -114,9 +114,9 @@ _CODECS = {
     "gbk": "gbk",
 }
 
-# -- where Python and the servers differ -------------------------------------------------------------------------------
+# -- differences between Python and the servers ------------------------------------------------------------------------
 
-#: Upper halves of single-byte sets; U+FFFE where the server has no character.
+#: Upper halves of single-byte charsets; U+FFFE if the server has no character.
 
 _UPPER_HALVES = {
     "armscii8": (
@@ -169,7 +169,7 @@ _UPPER_HALVES = {
     ),
 }
 
-#: The one set whose lower half is not ASCII.
+#: The charset with a lower half other than ASCII.
 _SWE7 = {
     0x40: "É",
     0x5B: "Ä",
@@ -184,7 +184,7 @@ _SWE7 = {
     0x7F: "\ufffe",
 }
 
-#: Multi-byte sets: Python's codec, and what becomes of a few of its characters.
+#: Multi-byte charsets: Python's codec and replacements for a few characters.
 _NEARLY = {
     "sjis": ("shift_jis", {"＼": "\\"}),
     "ujis": ("euc_jp", {"＼": "\\"}),
@@ -193,12 +193,12 @@ _NEARLY = {
     "big5": ("big5", {}),
     "cp932": ("cp932", {}),
 }
-#: Codes that Python reads and the server has no character for, and what Python reads, which may have another code too.
+#: Codes that Python decodes but the server lacks, and codes that are duplicates in Python.
 _NONE = {
     "big5": ("╴￣ˍ／＼十卅", (b"\xa1\x5a", b"\xa1\xc3", b"\xa1\xc5", b"\xa1\xfe", b"\xa2\x40", b"\xa2\xcc", b"\xa2\xce")),
     "cp932": ("\x80\uf8f0\uf8f1\uf8f2\uf8f3", (b"\x80", b"\xa0", b"\xfd", b"\xfe", b"\xff")),
 }
-#: Characters that Python's codec lacks: runs that begin at a byte sequence.
+#: Characters that Python's codec lacks: runs from a byte sequence on.
 
 _MORE = {
     "big5": {b"\xf9\xd6": "碁銹裏墻恒粧嫺"},
@@ -213,12 +213,12 @@ _MORE = {
 }
 
 
-#: Charsets that write ASCII in more than one byte, and the fewest bytes of a character.
+#: Charsets with multi-byte ASCII, and their minimum bytes per character.
 WIDE = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
-#: Those with all of Unicode, as Python's codecs write it, and those without its characters of 4 bytes in UTF-8.
+#: Charsets with complete Unicode, encoded as in Python, and charsets without the 4-byte UTF-8 characters.
 _UNICODE = {**{name: _CODECS[name] for name in ("utf8mb4", "utf16", "utf16le", "utf32")}, "gb18030": "gb18030"}
 _SHORT_UNICODE = {"utf8": "utf-8", "utf8mb3": "utf-8", "ucs2": "utf-16-be"}
-#: Characters that the servers write as what they then read otherwise, or not at all.
+#: Characters that the servers write but then read differently or not at all.
 _ONE_WAY = {"cp932": {"晡": b"\xfa\xd7"}, "big5": {"\ufffd": b"\xa2\xce"}, "tis620": {"\ufffd": b"\xff"}}
 
 
@@ -235,10 +235,10 @@ def _by_id() -> dict[int, str]:
 
 @lru_cache(maxsize=512)
 def charset_of(collation: int, flavor: str = "") -> str:
-    """Name of the character set that a collation belongs to.
+    """Return the charset of a collation.
 
     Raises:
-        UnsupportedError: no server that is known here has the collation.
+        UnsupportedError: the collation is unknown.
     """
     charset = _by_id().get(collation)
     if charset is None:
@@ -250,10 +250,10 @@ def charset_of(collation: int, flavor: str = "") -> str:
 
 @lru_cache(maxsize=64)
 def codec_of(charset: str | None) -> str | None:
-    """The Python codec that decodes a character set as the server does; None for bytes.
+    """Return the Python codec that decodes a charset like the server; None for bytes.
 
     Raises:
-        UnsupportedError: the character set is unknown.
+        UnsupportedError: the charset is unknown.
     """
     if charset is None or charset == "binary":
         return None
@@ -267,9 +267,9 @@ def codec_of(charset: str | None) -> str | None:
 
 @lru_cache(maxsize=64)
 def utf8_table(charset: str) -> bytes:
-    """Of a single-byte set, for each byte how many bytes its UTF-8 has, and these, padded to 3; no character has 0 of them.
+    """Return the UTF-8 of each byte in a single-byte charset: length, then bytes padded to 3. Length 0: no character.
 
-    Empty for other sets.
+    Empty for other charsets.
     """
     codec = codec_of(charset)
     if codec is None or charset.lower() in MAX_CHAR_BYTES:
@@ -285,11 +285,11 @@ def utf8_table(charset: str) -> bytes:
 
 
 def encoded(text: str, charset: str) -> bytes:
-    """Text as the servers write it in a character set: with "?" for each character that it lacks."""
+    """Encode text like the servers, with "?" for a missing character."""
     if text.isascii() and charset not in WIDE and charset != "swe7":
         return text.encode()
     if charset in _UNICODE:
-        if charset in _NEARLY:  # two characters stand for each other, both ways
+        if charset in _NEARLY:  # two characters replace each other in both directions
             text = text.translate({ord(one): other for one, other in _NEARLY[charset][1].items()})
         return text.encode(_UNICODE[charset])
     if charset in _SHORT_UNICODE:
@@ -300,12 +300,12 @@ def encoded(text: str, charset: str) -> bytes:
 
 @lru_cache(maxsize=8)
 def _codes(charset: str) -> dict[str, bytes]:
-    """The code of each character of a set; of several the one that the servers write."""
+    """Return the code of each character; for duplicates the code that servers write."""
     codec = codec_of(charset)
     assert codec is not None
     all_codes = [bytes([one]) for one in range(256)]
     if charset in MAX_CHAR_BYTES:
-        leads = sorted(range(0x80, 0x100), key=lambda lead: charset == "cp932" and lead in (0xED, 0xEE))  # NEC's own, last
+        leads = sorted(range(0x80, 0x100), key=lambda lead: charset == "cp932" and lead in (0xED, 0xEE))  # NEC's codes last
         all_codes += [bytes([lead, trail]) for lead in leads for trail in range(0x30, 0x100)]
     if MAX_CHAR_BYTES.get(charset) == 3:
         all_codes += [bytes([0x8F, lead, trail]) for lead in range(0xA1, 0xFF) for trail in range(0xA1, 0xFF)]
@@ -319,7 +319,7 @@ def _codes(charset: str) -> dict[str, bytes]:
 
 
 def label_text(label: bytes, charset: str) -> str:
-    """A member of an ENUM or SET, of bytes in the column's charset; see ``schema.is_sure`` for what is no text there."""
+    """Decode a label of an ENUM or SET. For undecodable bytes see ``schema.is_sure``."""
     try:
         return label.decode(codec_of(charset) or "utf-8")
     except UnicodeDecodeError:
@@ -327,20 +327,20 @@ def label_text(label: bytes, charset: str) -> str:
 
 
 def lenient_text(data: bytes, codec: str) -> str:
-    """Text of names and statements, which must not stop the stream: bytes that are none stay as surrogates."""
+    """Decode names and statements, which must not stop the stream. Invalid bytes become surrogates."""
     try:
         return data.decode(codec)
     except UnicodeDecodeError:
         return data.decode("utf-8", "surrogateescape")
 
 
-# -- our own codecs ----------------------------------------------------------------------------------------------------
+# -- codecs ------------------------------------------------------------------------------------------------------------
 
 Decode = Callable[[bytes, str], tuple[str, int]]
 
 
 def _find(name: str) -> codecs.CodecInfo | None:
-    """Python's look-up of codecs asks here for ``canal_…``."""
+    """Look up ``canal_…`` codecs for Python's codec registry."""
     prefix, _, charset = name.partition("_")
     if prefix != "canal":
         return None
@@ -377,8 +377,8 @@ def _multi_byte(charset: str) -> Decode:
     codecs.register_error(handler, lambda error: _one_more(charset, error))
 
     def decode(data: bytes, errors: str = "strict") -> tuple[str, int]:
-        # A character that Python lacks must not be translated with those that it has otherwise.
-        # FULLWIDTH TILDE has two codes; Python reads this one as "~". 8F begins a character wherever it stands.
+        # Characters that Python lacks must be translated separately. FULLWIDTH TILDE has two codes; Python reads this code as "~". 8F
+        # always begins a character.
         whole = bytes(data).replace(b"\x8f\xa2\xb7", b"\xa1\xc1") if charset == "eucjpms" else bytes(data)
         text = whole.decode(base, handler)
         if suspects and not text.isascii() and any(one in text for one in suspects):
@@ -389,7 +389,7 @@ def _multi_byte(charset: str) -> Decode:
 
 
 def _refuse(base: str, data: bytes, none: tuple[bytes, ...]) -> None:
-    """Raise where one of the codes ``none`` stands among the characters."""
+    """Raise UnicodeDecodeError if a code from ``none`` occurs at a character boundary."""
     at = 0
     while at < len(data):
         lead = data[at : at + 1]
@@ -401,7 +401,7 @@ def _refuse(base: str, data: bytes, none: tuple[bytes, ...]) -> None:
 
 
 def _one_more(charset: str, error: UnicodeError) -> tuple[str, int]:
-    """A character of the server's that Python's codec lacks, or the error again."""
+    """Return a character that only the server has, or raise the error again."""
     assert isinstance(error, UnicodeDecodeError)
     data, start = error.object, error.start
     for size in (3, 2) if data[start] == 0x8F else (2,):
@@ -424,19 +424,19 @@ def _lookup(charset: str, sequence: bytes) -> str | None:
 
 
 def _decode_ucs2(data: bytes, errors: str = "strict") -> tuple[str, int]:
-    """UCS-2 has no surrogates: what UTF-16 reads as a pair is invalid."""
+    """Decode UCS-2. Unlike in UTF-16, surrogate pairs are invalid."""
     text = bytes(data).decode("utf-16-be", errors)
     if len(text) * 2 != len(data):
         raise UnicodeDecodeError("ucs2", bytes(data), 0, len(data), "surrogates")
     return text, len(data)
 
 
-#: Letters, digits, and the number of any other character.
+#: Letters, digits, or the number of another character.
 _FILENAME = re.compile(rb"(?:[0-9A-Za-z_]|@[0-9a-f]{4})*")
 
 
 def _decode_filename(data: bytes, errors: str = "strict") -> tuple[str, int]:
-    """The characters of file names, but for letters of other scripts than Latin: of those the servers have a table."""
+    """Decode file name encoding. Letters outside Latin are unsupported: servers use a table for them."""
     raw = bytes(data)
     end = _FILENAME.match(raw).end()  # type: ignore[union-attr]
     if end < len(raw):

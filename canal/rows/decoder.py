@@ -1,9 +1,9 @@
 # cython: language_level=3, cdivision=True
 # cdivision: only non-negative integers are divided here, where C and Python agree.
-"""Row images: the bytes of WRITE, UPDATE and DELETE rows events to tuples of Python values.
+"""Decodes row images: from WRITE, UPDATE and DELETE rows events to tuples of Python values.
 
-Never trusts a length: ``walk`` and ``decode`` check each one on its own, and both end exactly where the event does.
-Compiled where a C compiler was there at install time.
+``walk`` and ``decode`` each check every length, and end exactly at the event's end. Compiled if a C compiler was present at
+install time.
 """
 
 import datetime
@@ -28,13 +28,13 @@ except ModuleNotFoundError:
 
 native.setup()
 
-#: Widths from here on mean a variable length: the low bits are the number of length bytes before the value.
+#: From this width on, lengths are variable: the low bits are the size of the length prefix.
 _VARIABLE = 128
-#: Instead of a slot: this column is not wanted.
+#: Slot of a column that is not wanted.
 _SKIP = 0xFFFF
-#: Images (sets of present columns) that a decoder keeps ready; a table rarely has more than a few.
+#: Number of cached images (sets of present columns). A table rarely has more than a few.
 _MAX_IMAGES = 256
-#: Bytes up to which a copy is quicker than a memoryview.
+#: Up to this size a copy is faster than a memoryview.
 _SMALL = 4096
 
 _FIXED = {
@@ -72,34 +72,34 @@ _PLAIN_KINDS = {
     codes.NEWDATE: native.DATE,
 }
 _TEMPORAL_KINDS = {codes.TIMESTAMP2: native.TIMESTAMP, codes.DATETIME2: native.DATETIME, codes.TIME2: native.TIME}
-#: Bytes of these but the fraction.
+#: Size without the fraction.
 _WHOLE_SECONDS = {codes.TIMESTAMP2: 4, codes.DATETIME2: 5, codes.TIME2: 3}
-#: The number of bytes that hold the length is their metadata.
+#: Types with the size of the length prefix as metadata.
 _COUNTED = BLOBS | {codes.VECTOR, codes.JSON, codes.GEOMETRY}
-#: MariaDB's own formats of old temporal types with a fraction, by type code: kind and bytes for each number of digits.
+#: MariaDB's formats of old temporal types with a fraction, by type code: kind, and size per number of digits.
 _HIRES = {
     codes.TIMESTAMP: (native.HIRES_TIMESTAMP, (4, 5, 5, 6, 6, 7, 7)),
     codes.TIME: (native.HIRES_TIME, (3, 4, 4, 5, 5, 5, 6)),
     codes.DATETIME: (native.HIRES_DATETIME, (5, 6, 6, 7, 7, 7, 8)),
 }
-#: The longest value by the number of bytes that hold its length.
-_LONGEST = (0, 0xFF, 0xFFFF, 0xFFFFFF, 1 << 30)  # no server sends or takes more
+#: Maximum length by size of the length prefix.
+_LONGEST = (0, 0xFF, 0xFFFF, 0xFFFFFF, 1 << 30)  # the limit of all servers
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _MONTH_DAYS = bytes((0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31))
-# C integers where compiled: a literal beyond 32 bits would be a Python object.
-#: Seconds from 0000-03-01, where years of the calculation begin, to 1970-01-01.
+# C integers if compiled: a literal beyond 32 bits would be a Python object.
+#: Seconds from 0000-03-01, the start of the calendar calculation, to 1970-01-01.
 _EPOCH = 719468 * 86400
 _DATETIME_ZERO = 0x8000000000
-#: Added to a double and taken away again it rounds to an integer.
+#: Adding and subtracting it rounds a double to an integer.
 _ROUND = 1.5 * 2.0**52
 _UTC = datetime.timezone.utc
 
 
-# -- what a type code and its metadata say -----------------------------------------------------------------------------
+# -- type codes and metadata -------------------------------------------------------------------------------------------
 
 
 def unsupported_columns(types, metas):
-    """Name the first column that the walk cannot measure, as text; None if it can measure all."""
+    """Return a message for the first column without a measurable size; None if all columns are supported."""
     for i in range(len(types)):
         try:
             _width(types[i], metas[i], "")
@@ -109,7 +109,7 @@ def unsupported_columns(types, metas):
 
 
 def _width(code, meta, column_type):
-    """Bytes of a value, or _VARIABLE plus the number of bytes that hold its length."""
+    """Return the size of a value, or _VARIABLE plus the size of its length prefix."""
     if code in _HIRES:
         digits = _fraction_digits(column_type)
         return _HIRES[code][1][digits] if digits else _FIXED[code]
@@ -147,14 +147,14 @@ def _string_width(meta):
 
 
 def _string_length(meta):
-    """Bytes that a CHAR or BINARY holds: two bits of the length hide, inverted, in the byte of the real type."""
+    """Return the size of a CHAR or BINARY. Two inverted bits of the length are in the type byte."""
     if meta < 256:
         return meta
     return meta & 0xFF | (meta >> 8 & 0x30 ^ 0x30) << 4
 
 
 def _decimal_groups(meta):
-    """The groups of digits of a DECIMAL as it is stored: pairs of (bytes, digits)."""
+    """Return the stored digit groups of a DECIMAL as pairs of (bytes, digits)."""
     precision, scale = meta & 0xFF, meta >> 8
     _checked(codes.NEWDECIMAL, meta, 0, 1 <= precision <= 65 and scale <= min(precision, 38))
     whole = precision - scale
@@ -163,33 +163,33 @@ def _decimal_groups(meta):
 
 
 def _fraction_digits(column_type):
-    """Digits after the second that MariaDB keeps in an old temporal type; the table map does not tell them."""
+    """Return the fraction digits of an old MariaDB temporal type, which table maps lack."""
     head, _, rest = column_type.partition("(")
     if head in ("timestamp", "datetime", "time") and rest[:1] in ("1", "2", "3", "4", "5", "6"):
         return int(rest[0])
     return 0
 
 
-#: Whose values may hold other objects.
+#: Kinds with values that may contain objects.
 _HOLDERS = {native.JSON, native.JSON_DIFFS, native.MASKED}
 
 
-# -- the plan of a table -----------------------------------------------------------------------------------------------
+# -- column plan -------------------------------------------------------------------------------------------------------
 
 
 class Image:
-    """The columns that are present in a row image, in their order, and what to do with each. Immutable.
+    """The columns in a row image, in order, and how to decode each. Immutable.
 
-    ``slots`` (16 bits each) says where in the tuple a value goes. ``steps`` is what a walk does when nothing is NULL:
-    32 bits of bytes to skip, then so many bytes of a length to read.
+    ``slots`` (16 bits each) are tuple indexes. ``steps`` is the fast path without NULLs: 32 bits with the bytes to skip, then the
+    size of a length prefix.
     """
 
     def __init__(self, decoder, present, partial=()):
-        """``present`` is the bitmap of columns; of those in ``partial`` there are the diffs, not the documents."""
+        """``present`` is the column bitmap. Columns in ``partial`` have diffs in place of documents."""
         here = [i for i in range(decoder.count) if present[i >> 3] >> (i & 7) & 1]
         plan = decoder.plan
         rows = [(native.JSON_DIFFS, _VARIABLE + 4, *plan[i][2:]) if i in partial else plan[i] for i in here]
-        masked = {i for i, _ in decoder.masks}  # of diffs nothing can be masked
+        masked = {i for i, _ in decoder.masks}  # diffs cannot be masked
         slots = [_SKIP if i in decoder.unlogged or i in partial and i in masked else plan[i][2] for i in here]
         self.present = present
         found = set(slots)
@@ -226,26 +226,26 @@ class Image:
 @cython.freelist(8)
 @cython.cclass
 class Cursor:
-    """Where a walk through one event is."""
+    """The state of a walk through an event."""
 
     __slots__ = ("pos", "end", "before", "after")
 
 
 class RowDecoder:
-    """Measures and decodes the rows of one table, as one TABLE_MAP describes it. Immutable; any thread may use it.
+    """Measures and decodes rows of a table described by a TABLE_MAP. Immutable and thread-safe.
 
     Args:
-        types: the type code of each column.
-        metas: its metadata as in the map; for CHAR, ENUM and SET the first byte is the high one.
-        columns: ``ColumnSchema`` of each column, or None: integers are signed and text is bytes then.
-        wanted: indexes of the columns to produce, in the order of the tuples; None for all.
-        timezone: zone of TIMESTAMP values, UTC if None.
-        json_text: give JSON as text, not as decoded objects.
-        masks: of masked columns the index, and what has ``text(value)``.
+        types: type code per column.
+        metas: metadata per column from the map; for CHAR, ENUM and SET the first byte is the high byte.
+        columns: ``ColumnSchema`` per column, or None to treat integers as signed and text as bytes.
+        wanted: indexes of the columns to return, in tuple order; None for all.
+        timezone: zone of TIMESTAMP values; None for UTC.
+        json_text: return JSON as text, not as objects.
+        masks: (index, object with ``text(value)``) pairs of masked columns.
 
     Raises:
-        UnsupportedError: a column's length cannot be told.
-        DecodeError: a column's metadata is impossible.
+        UnsupportedError: a column has an unknown size.
+        DecodeError: a column has invalid metadata.
     """
 
     def __init__(self, types, metas, columns, wanted=None, timezone=None, json_text=True, masks=()):
@@ -289,7 +289,7 @@ class RowDecoder:
 
     @property
     def text_form(self):
-        """The same decoder, but it gives JSON as text."""
+        """The same decoder with JSON as text."""
         if self.json_text:
             return self
         with cython.critical_section(self):
@@ -298,11 +298,11 @@ class RowDecoder:
             return self._text_form
 
     def decodes_as(self, other):
-        """Whether both give the same values for the same bytes."""
+        """Return whether both decoders return equal values for equal bytes."""
         return self is other or self._arguments == other._arguments
 
     def _resolve(self, i, code, meta, column, slot):
-        """(kind, width, slot, parameter, extra, name) of a column."""
+        """Return (kind, width, slot, parameter, extra, name) of a column."""
         name = f"@{i + 1}" if column is None else column.name
         column_type = "" if column is None else column.column_type.lower()
         try:
@@ -315,7 +315,7 @@ class RowDecoder:
         return kind, width, slot, param, extra, name
 
     def _masked_plan(self):
-        """The plan in which masked columns are made of what a decoder without masks gives."""
+        """Return the plan with masks applied to an unmasked decoder's values."""
         plain = RowDecoder(*self._arguments[:3])
         plan = list(self.plan)
         for i, mask in self.masks:
@@ -359,7 +359,7 @@ class RowDecoder:
                 first.setdefault(label, n + 1)
             found = [_label_value(label, column.charset, n + 1, first[label]) for n, label in enumerate(labels)]
             return native.ENUM, 0, (NoLabel(), *found)
-        # What was seen of a SET is kept: there are few combinations in practice.
+        # Cache SET texts: few combinations occur in practice.
         return native.SET, 0, (tuple(labels), {}, column.charset)
 
     def _text_kind(self, code, meta, column, column_type):
@@ -381,10 +381,11 @@ class RowDecoder:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def walk(self, data, pos, end, kind):
-        """Count the rows of an event (a before and after pair is one), checking every length.
+        """Count the rows of an event and check every length. A before and after pair is one row.
 
-        ``pos`` is the index of the packed column count, ``end`` that of the checksum; ``kind`` is 0 for an insert,
-        1 for an update, 2 for a delete, 3 for an update whose JSON values may be partial.
+        ``pos`` is the index of the packed column count, ``end`` the index of the checksum. ``kind``: 0 insert, 1
+        update, 2 delete,
+        3 update with partial JSON.
         """
         at = self._begin(data, pos, end, kind)
         if kind != 3:
@@ -397,7 +398,7 @@ class RowDecoder:
         return rows
 
     def count_rows(self, p, pos, end, kind):
-        """As ``walk``, of an event of kind 0 to 2 that is still among others; all its bytes up to ``end`` are there."""
+        """Count rows like ``walk``, for kinds 0 to 2 in a buffer with other events. All bytes up to ``end`` must be present."""
         return self._count(p, self._open(p, pos, end, kind))
 
     def _count(self, p, at):
@@ -411,13 +412,13 @@ class RowDecoder:
             if after is not None:
                 self._skip_row(after, p, at)
             rows += 1
-        # An image without any column is no bytes; servers write such a row alone in its event.
+        # An image without columns has no bytes. Servers write such a row alone in its event.
         if rows == 0 and (before is None or before.count == 0) and (after is None or after.count == 0):
             rows = 1
         return rows
 
     def decode(self, data, pos, end, kind):
-        """The rows of an event as pairs of tuples (before, after); arguments as for :meth:`walk`."""
+        """Return the rows as (before, after) pairs of tuples. Arguments: see :meth:`walk`."""
         before, after = self.images(data, pos, end, kind)
         if before is None:
             return [(None, new) for new in after]
@@ -426,14 +427,14 @@ class RowDecoder:
         return list(zip(before, after))
 
     def images(self, data, pos, end, kind):
-        """The tuples before the change and those after it, None where there are none; arguments as for :meth:`walk`."""
+        """Return the tuples before and after the changes; None for a missing side. Arguments: see :meth:`walk`."""
         at = self._begin(data, pos, end, kind)
         before = at.before
         after = at.after
         olds = None if before is None else []
         news = None if after is None else []
         is_partial = kind == 3
-        # An image without any column is no bytes; servers write such a row alone in its event.
+        # An image without columns has no bytes. Servers write such a row alone in its event.
         is_empty = at.pos == end and not is_partial
         if (before is not None and before.count) or (after is not None and after.count):
             is_empty = False
@@ -450,7 +451,7 @@ class RowDecoder:
         return olds, news
 
     def diffs(self, data, pos, end):
-        """The diffs of each row of an event of kind 3: a dict of those of each partial column, by name."""
+        """Return the diffs of each row for kind 3: a dict from partial column name to diffs."""
         at = self._begin(data, pos, end, 3)
         rows = []
         while at.pos < end:
@@ -461,10 +462,11 @@ class RowDecoder:
         return rows
 
     def canonical(self, data, pos, end, kind):
-        """The rows of an event as the logs of all servers can have them, for digests; arguments as for :meth:`walk`.
+        """Return rows in a form that is independent of the server, for digests. Arguments: see :meth:`walk`.
 
-        NULL bits that stand for no column are 0 (MySQL before 8.0 and MariaDB set them), and TIME, DATETIME and TIMESTAMP
-        from before MySQL 5.6 have the bytes of those without a fraction since.
+        Unused NULL bits are 0 (MySQL before 8.0 and MariaDB set them). Old TIME, DATETIME and TIMESTAMP are in the
+        format since MySQL
+        5.6 without a fraction.
         """
         at = self._begin(data, pos, end, kind)
         before = at.before
@@ -472,7 +474,7 @@ class RowDecoder:
         start = at.pos
         if kind == 3 or not self.old_temporals and not self._has_stray_bits(before or after, after, data, at):
             return data[start:end] if end - start < _SMALL else memoryview(data)[start:end]
-        out = bytearray(end - start)  # it may become shorter
+        out = bytearray(end - start)  # the result may be shorter
         size = 0
         while at.pos < end:
             if before is not None:
@@ -482,7 +484,7 @@ class RowDecoder:
         return out if size == end - start else memoryview(out)[:size]
 
     def _has_stray_bits(self, first, after, data, at):
-        """Whether NULL bits that stand for no column may be set: what is so in the first image is so in the whole log."""
+        """Return whether unused NULL bits may be set. The first image represents the whole log."""
         p = data
         bits = at.pos + first.null_bytes - 1
         if first.last_mask != 0xFF and bits < at.end:
@@ -490,7 +492,7 @@ class RowDecoder:
         return first.last_mask != 0xFF or after is not None and after.last_mask != 0xFF
 
     def _put_row(self, image, data, at, out, size):
-        """Write the canonical form of the row at ``at`` to ``out``, behind ``size`` bytes; gives how many it has then."""
+        """Write the canonical form of the row at ``at`` to ``out[size:]`` and return the new size."""
         p = data
         to = out
         kinds = image.kinds
@@ -525,7 +527,7 @@ class RowDecoder:
         return size + at.pos - pos
 
     def _partial_image(self, image, data, at):
-        """The plan of the after image that begins at ``at`` with its options and a bit for each JSON column of the table."""
+        """Return the plan of an after image with its options and a bit per JSON column."""
         options, pos = packed(data, at.pos, at.end)
         if options > 1:
             raise UnsupportedError(f"an update with the row value options {options:#x}")
@@ -550,7 +552,7 @@ class RowDecoder:
         return found
 
     def _apply(self, image, old, new):
-        """The row with the documents that its diffs make of those before them."""
+        """Return the row with diffs applied to the old documents."""
         if not image.partial:
             return new
         values = list(new)
@@ -574,7 +576,7 @@ class RowDecoder:
         return self._open(data, pos, end, kind)
 
     def _open(self, p, pos, end, kind):
-        """Read the head of the event: column count and the bitmaps of columns present."""
+        """Parse the event head: column count and bitmaps of present columns."""
         if kind < 0 or kind > 3:
             raise UnsupportedError(f"rows event of kind {kind}")
         if pos == end:
@@ -606,13 +608,13 @@ class RowDecoder:
                 at.pos += size
         else:
             at.after = image
-        # A row of no columns has no bytes: it would never end. One of kind 3 has its options.
+        # Rows without columns have no bytes and would never end. Rows of kind 3 have options.
         if at.pos < end and image.count == 0 and kind != 3 and (not is_update or at.after.count == 0):
             raise DecodeError("rows event has bytes after images without any column", remedy=LOG_DAMAGED)
         return at
 
     def _image(self, p, pos):
-        """The plan for the bitmap at ``pos``."""
+        """Return the plan for the bitmap at ``pos``."""
         last = pos + self.bitmap_bytes - 1
         i = pos
         while i < last and p[i] == 0xFF:
@@ -682,7 +684,7 @@ class RowDecoder:
         return 0
 
     def _skip_nulls(self, image, p, at):
-        """Skip a row column by column: it holds NULLs, or ends too early and the column is to be named."""
+        """Skip a row column by column: it has NULLs, or is truncated and the error needs the column."""
         widths = image.widths
         nulls = at.pos
         end = at.end
@@ -753,10 +755,10 @@ class RowDecoder:
                 native.tuple_set(values, slot, ABSENT)
         return native.tuple_done(values)
 
-    # -- values: each gets exactly the bytes that were measured --------------------------------------------------------
+    # -- values: each receives exactly its measured bytes ------------------------------------------------------------------
 
     def cell(self, image, i, data, start, end):
-        """The value of column ``i`` of an image."""
+        """Return the value of column ``i`` of an image."""
         kinds = image.kinds
         kind = kinds[i]
         if kind <= native.U64:
@@ -856,12 +858,12 @@ class RowDecoder:
         return _hires(image, i, kind, wire.be_any(p, start, end - start), digits)
 
     def _timestamp(self, seconds, micros, digits):
-        """An aware datetime; all zero is the zero date. MariaDB stores the first second of 1970 if it has a fraction."""
+        """Return an aware datetime, or the zero date. MariaDB can store the first second of 1970 with a fraction."""
         if seconds == 0 and micros == 0:
             return ZeroDate("0000-00-00 00:00:00" + ("." + "0" * digits if digits else ""))
         if not self._fixed_zone:
             return datetime.datetime.fromtimestamp(seconds, self.timezone).replace(microsecond=micros)
-        # Days since 0000-03-01, in years that begin with March: leap days come last.
+        # Days since 0000-03-01. Years begin in March, so that leap days come last.
         moment = seconds + self._offset + _EPOCH
         second = moment % 86400
         days = moment // 86400
@@ -895,7 +897,7 @@ class RowDecoder:
 
 
 def _extends_ascii(codec):
-    """Whether the bytes below 128 are ASCII, whatever follows them."""
+    """Return whether bytes below 128 are always ASCII."""
     try:
         return bytes(range(128)).decode(codec) == bytes(range(128)).decode("ascii")
     except UnicodeDecodeError:
@@ -903,7 +905,7 @@ def _extends_ascii(codec):
 
 
 def _new_temporal(kind, data, start):
-    """The integer, big-endian in the log, that an old temporal value without a fraction is since MySQL 5.6."""
+    """Return an old temporal value without fraction as the big-endian integer of the format since MySQL 5.6."""
     p = data
     if kind == native.OLD_TIMESTAMP:
         return wire.u32(p, start)
@@ -946,7 +948,7 @@ def _integer(data, start, kind):
         return value - ((value & 0x800000) << 1)
     if kind == native.U24:
         return wire.u24(p, start)
-    return None  # type 6, NULL, has no bytes to read
+    return None  # type 6 (NULL) has no bytes
 
 
 def _impossible(image, i):
@@ -954,11 +956,11 @@ def _impossible(image, i):
 
 
 def _inflate(image, i, data, start, end):
-    """The bytes of a MariaDB COMPRESSED column: a byte that says how, the length if they are deflated, the bytes."""
+    """Return the data of a MariaDB COMPRESSED column: a header byte, the length if deflated, and the data."""
     if start == end:
         return b""
     head = data[start]
-    if head >> 4 == 0:  # not worth it
+    if head >> 4 == 0:  # stored uncompressed
         return data[start + 1 : end]
     width = head & 7
     if head >> 4 != 8 or width == 0:
@@ -989,9 +991,9 @@ def _decimal(image, i, data, start):
 
 
 def _shortest(value):
-    """The double whose repr is the shortest text that reads back as this float32: 0.1, not 0.10000000149011612.
+    """Return the double with the shortest repr that reads back as this float32: 0.1, not 0.10000000149011612.
 
-    A quotient of two integers that doubles hold exactly is what the text of that decimal reads as.
+    The quotient of two integers that doubles represent exactly equals the parsed decimal text.
     """
     size = value if value >= 0 else -value
     if not size < 16777216.0 or size < 1e-7:
@@ -1029,7 +1031,7 @@ def _date(year, month, day):
 
 
 def _moment(year, month, day, hour, minute, second, micros, digits):
-    """A naive datetime, or the server's text of what is none."""
+    """Return a naive datetime, or the server's text if it is invalid."""
     if (
         0 < year < 10000
         and 0 < month < 13
@@ -1057,7 +1059,7 @@ def _power(exponent):
 
 
 def _micros(image, i, fraction, size):
-    """Microseconds of a fraction of ``size`` bytes: hundredths, ten-thousandths or millionths of a second."""
+    """Convert a fraction to microseconds: ``size`` bytes with hundredths, ten-thousandths or millionths."""
     if size == 0:
         return 0
     micros = fraction * 10000 if size == 1 else fraction * 100 if size == 2 else fraction
@@ -1086,12 +1088,12 @@ def _datetime(image, i, data, start, size, digits):
 
 
 def _time(image, i, data, start, size):
-    """Seconds and their fraction are one signed integer, offset by half of its range."""
+    """Decode TIME: seconds and fraction in one integer with an offset."""
     p = data
     bits = 8 * (size - 3)
     packed = wire.be_any(p, start, size)
     half = 0x800000
-    half <<= bits  # not in one: the literal is a C int
+    half <<= bits  # separate statement: the literal is a C int
     negative = packed < half
     packed = half - packed if negative else packed - half
     whole = packed >> bits
@@ -1100,7 +1102,7 @@ def _time(image, i, data, start, size):
 
 
 def _hires(image, i, kind, packed, digits):
-    """MariaDB's DATETIME and TIME with a fraction, from before 10.1.2 or with mysql56_temporal_format=OFF."""
+    """Decode MariaDB's DATETIME or TIME with fraction, before 10.1.2 or with mysql56_temporal_format=OFF."""
     unit = _power(digits)
     if kind == native.HIRES_DATETIME:
         fraction = packed % unit
@@ -1157,7 +1159,7 @@ def _set_text(image, i, mask):
 
 
 def _bits_of(text, labels):
-    """The bits of a SET that its text alone suggests."""
+    """Return the bits of a SET that its text suggests."""
     bits = 0
     for label in text.split(",") if text else ():
         if label in labels:
@@ -1166,14 +1168,14 @@ def _bits_of(text, labels):
 
 
 def _label_value(text, charset, number, suggested):
-    """A text of labels, or what is known of it; with its number if the text alone suggests another one."""
+    """Return the text of labels. An uncertain or ambiguous text includes the number."""
     if not is_sure(text):
         return InvalidText(label_bytes(text), charset or "", number)
     return text if number == suggested else AmbiguousLabel(text, number)
 
 
 def _address(kind, raw):
-    """The text forms of MariaDB's UUID, INET6 and INET4; the bytes themselves if they are too many."""
+    """Return the text of MariaDB's UUID, INET6 or INET4; the bytes if they are too long."""
     size = 4 if kind == native.INET4 else 16
     if len(raw) > size:
         return raw
@@ -1182,7 +1184,7 @@ def _address(kind, raw):
         return _inet4_text(raw)
     if kind == native.INET6:
         return _inet6_text(raw)
-    # Kept with the time first, so that it sorts; but for the versions that sort as they are.
+    # Most UUID versions are stored with the time first, so that they sort.
     if raw[6] & 0x80 and 0 < raw[8] < 0x60:
         raw = raw[12:16] + raw[10:12] + raw[8:10] + raw[6:8] + raw[0:6]
     return str(UUID(bytes=raw))
@@ -1193,7 +1195,7 @@ def _inet4_text(raw):
 
 
 def _inet6_text(raw):
-    """The server's form: "::" for the first of the longest runs of zeros, even for a run of one."""
+    """Return the server's form: "::" replaces the first longest run of zeros, even a single zero."""
     words = struct.unpack(">8H", raw)
     gap, length = -1, 0
     for i in range(8):

@@ -1,8 +1,7 @@
-"""MySQL's binary JSON to the text that the server itself prints for the document, or to Python objects.
+"""Converts MySQL's binary JSON to the text that the server prints, or to Python objects.
 
-Never trusts an offset: every read is checked, and the work is bounded by the size of the document, whatever it points at.
-The format is described in the server's source, ``sql-common/json_binary.h``; MariaDB stores JSON as text. Partial updates
-(``sql-common/json_diff.h``) are applied as the server applies them.
+Every offset is checked, and the work is bounded by the document size. The format is described in the server source,
+``sql-common/json_binary.h``; MariaDB stores JSON as text. Partial updates (``sql-common/json_diff.h``) follow the server.
 """
 
 import base64
@@ -19,13 +18,13 @@ from canal.rows import native, wire
 from canal.rows.values import ABSENT, InvalidJson, JsonDiff, ZeroDate
 from canal.rows.wire import packed
 
-#: Containers inside each other that the server allows.
+#: Maximum nesting depth in the server.
 MAX_DEPTH = 100
 
 #: TIMESTAMP, DATE, TIME, DATETIME.
 _TEMPORAL = (codes.TIMESTAMP, codes.DATE, codes.TIME, codes.DATETIME)
 _OPERATIONS = ("REPLACE", "INSERT", "REMOVE")
-#: A step of a path: a member, quoted as JSON or plain, or a cell, counted from the front or from the end.
+#: A path step: a member, quoted as JSON or plain, or a cell, counted from either end.
 _LEG = re.compile(r'\.(?:("(?:[^"\\]|\\.)*")|([^\s.\[\]*"]+))|\[(?:([0-9]{1,10})|last(?:-([0-9]{1,10}))?)\]', re.DOTALL)
 
 _TOO_SHORT = "the JSON document ends too early"
@@ -34,13 +33,13 @@ _ESCAPES.update({8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"',
 
 
 def decode_json(data, start, end):
-    """Text of the document in ``data[start:end]``.
+    """Return the text of the document in ``data[start:end]``.
 
-    An empty document, which old servers store for NULL in a NOT NULL column, is ``null``, as the server reads it.
+    An empty document is ``null``, as in the server. Old servers store it for NULL in a NOT NULL column.
 
     Raises:
-        TruncatedError: an offset or a length points behind the end.
-        DecodeError: anything else that is not the format.
+        TruncatedError: an offset or length points beyond the end.
+        DecodeError: another format violation.
     """
     if start >= end:
         return "null"
@@ -50,13 +49,12 @@ def decode_json(data, start, end):
 
 
 def decode_objects(data, start, end):
-    """The document in ``data[start:end]`` as Python objects: dict, list, str, int, float, bool, None.
+    """Return the document in ``data[start:end]`` as dict, list, str, int, float, bool or None.
 
-    Values of SQL types are what columns of these types give: Decimal, date, datetime (naive), timedelta, ``ZeroDate``, int
-    for BIT, bytes for all others.
+    SQL values have their column types: Decimal, date, naive datetime, timedelta, ``ZeroDate``, int for BIT, otherwise bytes.
 
     Raises:
-        TruncatedError, DecodeError: as ``decode_json``.
+        TruncatedError, DecodeError: see ``decode_json``.
     """
     if start >= end:
         return None
@@ -75,9 +73,9 @@ def _objects(text, values):
 
 
 def text_objects(text):
-    """Python objects of JSON that is stored as text, as MariaDB does it; text that cannot be is left, and marked.
+    """Return Python objects for JSON text, as stored by MariaDB. Invalid text is returned marked.
 
-    A number with a fraction or an exponent is a float, unless that is not the same number: then a Decimal.
+    A number with a fraction or exponent is a float, or a Decimal if a float would change it.
     """
     if not isinstance(text, str):
         return text
@@ -105,9 +103,9 @@ def _distinct(members):
 
 
 class Document:
-    """One document being read: its text so far, and what is left of the work that its size allows.
+    """A JSON parser with its output and remaining work limit.
 
-    With a list in ``values``, SQL values go there, and the text has their number in it, written as no double is: 7E+0.
+    With a list in ``values``, SQL values are appended there, and the text has their index in a form that no double has: 7E+0.
     """
 
     def __init__(self, data, size):
@@ -117,7 +115,7 @@ class Document:
         self.budget = 2 * size + 16
 
     def value(self, kind, pos, end, depth):
-        """Append the value of type ``kind`` whose data begins at ``pos`` and lies before ``end``."""
+        """Append the value of type ``kind`` between ``pos`` and ``end``."""
         p = self.data
         self.budget -= 1
         if self.budget < 0:
@@ -172,7 +170,7 @@ class Document:
             raise DecodeError(f"JSON literal {code} is unknown")
 
     def container(self, kind, pos, end, depth):
-        """An object (kind 0 small, 1 large) or an array (2, 3): count, size, entries, then what the entries point to."""
+        """Append an object (kind 0 small, 1 large) or array (2, 3): count, size, entries, then referenced values."""
         p = self.data
         if depth >= MAX_DEPTH:
             raise DecodeError(f"more than {MAX_DEPTH} JSON containers inside each other")
@@ -203,7 +201,7 @@ class Document:
         parts.append("}" if is_object else "]")
 
     def entry(self, at, width, base, stop, depth):
-        """A value entry: a type and, where the value fits there, the value; else its offset in the container."""
+        """Append a value entry: a type, and an inline value or an offset in the container."""
         p = self.data
         kind = p[at]
         if kind == 4 or kind == 5 or kind == 6 or (width == 4 and (kind == 7 or kind == 8)):
@@ -220,7 +218,7 @@ class Document:
         self.text(pos, length)
 
     def length(self, pos, end):
-        """A length in groups of seven bits, and the index after it."""
+        """Return a length in 7-bit groups, and the index after it."""
         p = self.data
         length = 0
         for i in range(5):
@@ -233,7 +231,7 @@ class Document:
         raise DecodeError("a length in the JSON document has more than five bytes")
 
     def text(self, pos, length):
-        """Append quoted text, escaped as the server does it."""
+        """Append text, quoted and escaped like the server."""
         p = self.data
         self.budget -= length
         if self.budget < 0:
@@ -253,7 +251,7 @@ class Document:
         parts.append('"')
 
     def opaque(self, pos, end):
-        """A value of an SQL type: DECIMAL as a number, temporal types as quoted text, others in base64."""
+        """Append an SQL value: DECIMAL as a number, temporal types as quoted text, others in base64."""
         self.need(pos, 1, end)
         code = self.data[pos]
         length, pos = self.length(pos + 1, end)
@@ -270,9 +268,9 @@ class Document:
 
 
 def double_text(value):
-    """A DOUBLE as the server prints it: shortest digits, an exponent below 1e-15 and for whole numbers from 1e15 on."""
+    """Return a DOUBLE like the server: shortest digits, with an exponent below 1e-15 and for whole numbers from 1e15."""
     text = repr(value)
-    if "n" in text:  # nan, inf
+    if "n" in text:  # nan or inf
         raise DecodeError("a number in the JSON document is not finite")
     mantissa, _, exponent = text.partition("e")
     sign = "-" if mantissa[0] == "-" else ""
@@ -282,7 +280,7 @@ def double_text(value):
     digits = digits.rstrip("0")
     if not digits:
         return sign + "0.0"
-    if point < -14 or (point > 15 and len(digits) <= point):  # with a fraction there is no exponent
+    if point < -14 or (point > 15 and len(digits) <= point):  # a fraction excludes an exponent
         rest = "." + digits[1:] if len(digits) > 1 else ""
         return f"{sign}{digits[0]}{rest}e{point - 1}"
     if point <= 0:
@@ -296,13 +294,13 @@ def opaque_text(code, payload):
     if code in _TEMPORAL:
         return f'"{_temporal_text(code, payload)}"'
     encoded = base64.b64encode(payload).decode("ascii")
-    # The server breaks its base64 into lines of 76 characters, and escapes the breaks.
+    # The server wraps base64 at 76 characters and escapes the line breaks.
     lines = "\\n".join([encoded[i : i + 76] for i in range(0, len(encoded), 76)])
     return f'"base64:type{code}:{lines}"'
 
 
 def opaque_value(code, payload):
-    """The Python value that a column of this type gives."""
+    """Return the Python value for a column of this type."""
     if code == codes.NEWDECIMAL:
         return native.make_decimal(_decimal_text(payload))
     if code == codes.BIT:
@@ -364,11 +362,11 @@ def _time_text(packed):
 
 
 def decode_diffs(data, start, end, as_text):
-    """The ``JsonDiff`` values of a partly updated document; their values are text or objects.
+    """Return the ``JsonDiff`` values of a partial update, with text or objects.
 
     Raises:
-        TruncatedError: a length points behind the end.
-        DecodeError: anything else that is not the format.
+        TruncatedError: a length points beyond the end.
+        DecodeError: another format violation.
     """
     diffs = []
     pos = start
@@ -391,11 +389,11 @@ def decode_diffs(data, start, end, as_text):
 
 
 def _piece(data, pos, end):
-    """Start and end of the bytes behind a packed length."""
+    """Return start and end of the bytes after a packed length."""
     try:
         length, pos = packed(data, pos, end)
     except TruncatedError:
-        length = end  # more than there is
+        length = end  # longer than the data
     if length > end - pos:
         raise TruncatedError("a JSON diff ends too early")
     return pos, pos + length
@@ -403,7 +401,7 @@ def _piece(data, pos, end):
 
 @functools.lru_cache(maxsize=1024)
 def parse_path(path):
-    """The steps of a path without wildcards: a str is a member, an int a cell, negative from the end."""
+    """Return the steps of a path without wildcards: str for a member, int for a cell, negative from the end."""
     if path[:1] != "$":
         raise DecodeError("the path of a JSON diff does not begin with $")
     legs = []
@@ -416,7 +414,7 @@ def parse_path(path):
         if quoted is not None:
             try:
                 member = json.loads(quoted)
-                member.encode()  # no half of a surrogate pair
+                member.encode()  # reject a lone surrogate
             except ValueError as error:
                 raise DecodeError("the path of a JSON diff is none") from error
             legs.append(member)
@@ -431,10 +429,10 @@ def parse_path(path):
 
 
 def apply_diffs(document, diffs, as_text):
-    """The document (text, or objects, which are left alone) after the diffs, one by one in their order.
+    """Apply diffs in order and return the new document, as text or as a copy of the objects.
 
     Raises:
-        DecodeError: a diff does not fit the document that the ones before it have made.
+        DecodeError: a diff does not match the document.
     """
     if not diffs:
         return document
@@ -464,7 +462,7 @@ def apply_diffs(document, diffs, as_text):
 
 
 def _place(holder, leg):
-    """The key or index of what is there."""
+    """Return the key or index of an existing value."""
     if type(holder) is dict and type(leg) is str and leg in holder:
         return leg
     if type(holder) is list and type(leg) is int and -len(holder) <= leg < len(holder):
@@ -476,13 +474,13 @@ def _insert(holder, leg, value):
     if type(holder) is dict and type(leg) is str and leg not in holder:
         holder[leg] = value
     elif type(holder) is list and type(leg) is int:
-        holder.insert(leg if leg >= 0 else max(leg + len(holder), 0), value)  # behind the end it is appended
+        holder.insert(leg if leg >= 0 else max(leg + len(holder), 0), value)  # append after the end
     else:
         raise _misfit()
 
 
 def _key_order(member):
-    """Members lie in the order of their length in bytes, then of the bytes."""
+    """Sort members by length in bytes, then by bytes, as in binary JSON."""
     key = member[0].encode("utf-8")
     return len(key), key
 
@@ -491,7 +489,7 @@ def _misfit():
     return DecodeError("a JSON diff does not fit the document before it", remedy=LOG_DAMAGED)
 
 
-# Between two texts numbers stay text, in strings that no document has: they begin and end in a lone surrogate.
+# Numbers between texts stay text, in strings that no document has: they begin and end with a lone surrogate.
 
 
 def _parse(text):
@@ -503,5 +501,5 @@ def _keep(number):
 
 
 def _print(tree):
-    """The server's text: its escapes are the same as Python's."""
+    """Return the server's text. Its escapes equal Python's."""
     return json.dumps(tree, ensure_ascii=False).replace('"\udc00', "").replace('\udc01"', "")

@@ -1,6 +1,6 @@
-"""Masks: what becomes of a column's values before anything of the library hands them out.
+"""Masks: replacements for column values, applied before the library delivers them.
 
-Never sees NULL, nor a column that is not in the row: both stay as they are.
+NULL and absent columns stay unchanged.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ WITHHELD: Final = "/* withheld: tables are masked */"
 
 @attrs.frozen
 class Mask:
-    """What is left of a column's values; made with ``hmac``, ``last``, ``cut`` and ``drop``.
+    """A replacement for column values, created by ``hmac``, ``last``, ``cut`` or ``drop``.
 
-    A masked column is text. The same value has the same mask in every table and whatever the column's type: numbers are their
-    decimal text, TIMESTAMP is in UTC, bytes that are no text are hexadecimal for ``last`` and ``cut``.
+    A masked column is text. Equal values have equal masks in all tables and types: numbers as decimal text, TIMESTAMP in UTC, and
+    binary values in hexadecimal for ``last`` and ``cut``.
     """
 
     kind: Literal["hmac", "last", "cut", "drop"]
@@ -39,14 +39,15 @@ class Mask:
 
     @classmethod
     def hmac(cls, *, env: str = "", key: str | bytes = b"") -> Mask:
-        """64 hexadecimal digits of HMAC-SHA256: equal for equal values, and nothing can be read of it without the key.
+        """Replace by 64 hexadecimal digits of HMAC-SHA256. Equal values stay equal; the value cannot be recovered
+        without the key.
 
         Args:
-            env: the environment variable with the key.
-            key: the key itself.
+            env: environment variable with the key.
+            key: the key.
 
         Raises:
-            ConfigError: there is no such variable, or the key is empty.
+            ConfigError: the variable is missing, or the key is empty.
         """
         given: tuple[object, object] = env, key
         if not isinstance(given[0], str) or not isinstance(given[1], (str, bytes)):
@@ -58,25 +59,25 @@ class Mask:
 
     @classmethod
     def last(cls, count: int) -> Mask:
-        """The last characters, with a ``*`` for each before them; of a value that is no longer than that only ``*``."""
+        """Keep the last characters and replace the others by ``*``. A value up to that length becomes all ``*``."""
         return cls("last", _counted(count))
 
     @classmethod
     def cut(cls, count: int) -> Mask:
-        """The first characters."""
+        """Keep the first characters."""
         return cls("cut", _counted(count))
 
     @classmethod
     def drop(cls) -> Mask:
-        """Nothing: rows do not have the column."""
+        """Remove the column from rows."""
         return cls("drop")
 
     def if_present(self) -> Mask:
-        """This mask, of a column that the table need not have, as one that was dropped or renamed."""
+        """Return this mask for a column that may be missing, such as a dropped or renamed column."""
         return attrs.evolve(self, is_optional=True)
 
     def text(self, value: Any) -> str:
-        """What is left of a value."""
+        """Return the masked value."""
         if self.kind == "hmac":
             raw = value if isinstance(value, bytes) else _text(value).encode("utf-8", "surrogateescape")
             return hmac.new(self._key, raw, hashlib.sha256).hexdigest()
@@ -87,7 +88,7 @@ class Mask:
         return "*" * hidden + text[hidden:]
 
     def column(self, column: ColumnSchema) -> ColumnSchema:
-        """The column of the masked values."""
+        """Return the schema of the masked column."""
         is_text = column.base_type in _TEXT_TYPES and column.charset not in (None, "binary")
         kind = "char(64)" if self.kind == "hmac" else column.column_type if is_text else "varchar(255)"
         return attrs.evolve(
@@ -121,10 +122,10 @@ def _text(value: Any) -> str:
 class Masks:
     """The masks of an instance, by table and column: ``{"shop.users": {"email": Mask.hmac(env="KEY")}}``.
 
-    Tables are named in the syntax of ``InstanceConfig.filter``, columns without regard to case.
+    Tables use the syntax of ``InstanceConfig.filter``; column names are case-insensitive.
 
     Raises:
-        ConfigError: something else is given.
+        ConfigError: the value has another form.
     """
 
     masks: Mapping[str, Mapping[str, Mask]] = attrs.field(factory=dict)
@@ -144,10 +145,10 @@ class Masks:
         return bool(self._tables)
 
     def of(self, schema: str, table: str, names: Sequence[str]) -> dict[int, Mask]:
-        """The masks of a table, by the numbers of its columns.
+        """Return the masks of a table by column index.
 
         Raises:
-            ConfigError: a column is named that the table does not have: its values might come under another name.
+            ConfigError: the table lacks a masked column, so its values might have another name.
         """
         found: dict[int, Mask] = {}
         known = {name.lower(): number for number, name in enumerate(names)}
@@ -168,12 +169,14 @@ class Masks:
         return found
 
     def columns_of(self, schema: str, table: str) -> set[str]:
-        """Names of the columns of a table that are masked, in lower case."""
+        """Return the lower-case names of the masked columns."""
         return {name for tables, columns in self._tables if tables.accepts(schema, table) for name in columns}
 
     def withholds(self, statement: Any) -> bool:
-        """Whether the text of a statement may hold what is masked: any but DDL of a whole database, or of tables none of which
-        is masked."""
+        """Return whether to withhold a statement's text because it may contain masked values.
+
+        True for all statements except DDL of a whole database or of tables without masks.
+        """
         if statement.kind != "ddl" or statement.doubtful or statement.selects:
             return True
         if not statement.tables:

@@ -1,6 +1,6 @@
-"""What the row decoder leaves to the C API where it is compiled: kinds as constants, tuples, dates, floats, digits.
+"""Helpers that the compiled row decoder implements with the C API: kinds, tuples, dates, floats and digits.
 
-Never compiled itself: native.pxd beside it has the same names as inline functions, and a test compares the two.
+native.pxd has the same names as inline functions, and a test compares both.
 """
 
 import datetime
@@ -8,7 +8,7 @@ import decimal
 import math
 import struct
 
-#: What to do with a column's bytes. native.pxd repeats these as a C enum; the order puts the common kinds first.
+#: How to decode a column. native.pxd repeats these as a C enum. Common kinds come first.
 (
     NULL,
     I8,
@@ -54,7 +54,7 @@ import struct
     MASKED,
 ) = range(42)
 
-#: Exact for every DECIMAL, whatever the user's context says; a method of a context takes one argument, which is quick.
+#: Exact for every DECIMAL, independent of the user's context. A context method accepts one argument, which is fast.
 make_decimal = decimal.Context(prec=100, Emin=-1000, Emax=1000, traps=[decimal.Inexact]).create_decimal
 
 _FLOAT = struct.Struct("<f")
@@ -62,11 +62,11 @@ _DOUBLE = struct.Struct("<d")
 
 
 def setup():
-    """Load what C knows of dates and decimals; call it once in each module that makes some."""
+    """Load the C API for dates and decimals. Call it once per module that needs it."""
 
 
 def tuple_new(size, leaf):
-    """A tuple to be filled once, every slot of it, before anybody else sees it; ``leaf``: of nothing that holds others."""
+    """Create a tuple. Fill all slots before sharing it. ``leaf``: its values contain no objects."""
     return [None] * size
 
 
@@ -91,7 +91,7 @@ def timedelta_new(seconds, micros):
 
 
 def single(value):
-    """The nearest number of single precision."""
+    """Return the nearest single precision number."""
     try:
         return _FLOAT.unpack(_FLOAT.pack(value))[0]
     except OverflowError:
@@ -107,7 +107,7 @@ def i64(p, i):
 
 
 def le_any(p, i, n):
-    """The ``n``-byte (1 to 8) little-endian unsigned integer at ``i``."""
+    """Return the ``n``-byte (1 to 8) little-endian unsigned integer at ``i``."""
     return int.from_bytes(p[i : i + n], "little")
 
 
@@ -120,7 +120,7 @@ def f64(p, i):
 
 
 def to_f32(value):
-    """The nearest float32."""
+    """Return the nearest float32."""
     try:
         return _FLOAT.unpack(_FLOAT.pack(value))[0]
     except OverflowError:
@@ -136,10 +136,10 @@ def ascii_text(p, start, end):
 
 
 def decimal_text(p, start, groups, count, scale):
-    """Text of a DECIMAL of ``count`` groups of digits, each a (bytes, digits) pair of ``groups``; None if it is none.
+    """Return the text of a DECIMAL with ``count`` digit groups, (bytes, digits) pairs in ``groups``; None if invalid.
 
-    The sign is the highest bit, set for positive ones; all bits of negative ones are inverted. A decimal point goes
-    before the last ``scale`` digits, and at least one digit before that.
+    The highest bit is set for positive values; negative values are inverted. The text has ``scale`` digits after the point and
+    at least one before.
     """
     first = p[start]
     flip = 0 if first & 0x80 else -1
@@ -161,15 +161,15 @@ def decimal_text(p, start, groups, count, scale):
 
 
 def decimal_new(p, start, groups, count, scale):
-    """The Decimal whose text :func:`decimal_text` gives; None if it is none."""
+    """Return the Decimal for :func:`decimal_text`; None if invalid."""
     text = decimal_text(p, start, groups, count, scale)
     return None if text is None else make_decimal(text)
 
 
 def put_decimal(to, at, width, p, start, groups, count):
-    """Write a DECIMAL, without its point, as a little-endian integer of ``width`` bytes; False if it is none.
+    """Write a DECIMAL without point as a little-endian integer with ``width`` bytes. Return False if invalid.
 
-    ``groups`` and ``count`` as for :func:`decimal_text`.
+    ``groups`` and ``count``: see :func:`decimal_text`.
     """
     text = decimal_text(p, start, groups, count, 0)
     if text is None:
@@ -179,7 +179,7 @@ def put_decimal(to, at, width, p, start, groups, count):
 
 
 def resize(buffer, size):
-    """Make a bytearray this long; what it is longer by holds anything."""
+    """Resize a bytearray. New bytes are uninitialized."""
     if size < len(buffer):
         del buffer[size:]
     else:
@@ -207,7 +207,7 @@ def zero(to, at, size):
 
 
 def is_utf8(p, start, end):
-    """Whether the bytes are UTF-8 as Python and Arrow have it: no surrogates, nothing longer than it must be."""
+    """Return whether the bytes are valid UTF-8 for Python and Arrow: no surrogates or overlong forms."""
     try:
         p[start:end].decode("utf-8")
     except UnicodeDecodeError:
@@ -216,7 +216,7 @@ def is_utf8(p, start, end):
 
 
 def utf8_text(p, start, end):
-    """The text that UTF-8 stands for; None where the bytes are none."""
+    """Decode UTF-8; return None if invalid."""
     try:
         return p[start:end].decode("utf-8")
     except UnicodeDecodeError:
@@ -224,9 +224,9 @@ def utf8_text(p, start, end):
 
 
 def put_utf8(to, at, p, start, end, table):
-    """Write bytes of a single-byte character set as UTF-8 and give how many that are; -1 if one is no character.
+    """Write single-byte text as UTF-8 and return the size; -1 if a byte is invalid.
 
-    ``table`` has four bytes for each of the 256: how many its UTF-8 has, 0 for none, and these.
+    ``table`` has four bytes for each of the 256 codes: size in UTF-8 (0 if invalid) and the bytes.
     """
     first = at
     for byte in p[start:end]:

@@ -1,7 +1,4 @@
-"""The values that Python itself has no type for: absent columns, zero dates, text that is not text, partial JSON.
-
-Never decodes anything; the decoders make these.
-"""
+"""Values without a Python type: absent columns, zero dates, invalid text and partial JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import attrs
 
 
 class Absent:
-    """The type of :data:`ABSENT`, which has this one instance."""
+    """The type of :data:`ABSENT`, a singleton."""
 
     __slots__ = ()
     _only: Absent | None = None
@@ -31,14 +28,14 @@ class Absent:
         return "ABSENT"
 
 
-#: The value of a column that the row image leaves out (``binlog_row_image`` MINIMAL or NOBLOB); NULL is None.
+#: The value of a column that is missing from the row image (``binlog_row_image`` MINIMAL or NOBLOB). NULL is None.
 ABSENT = Absent()
 
 
 class ZeroDate(str):
-    """A DATE, DATETIME or TIMESTAMP that is no date, as the server prints it.
+    """An invalid DATE, DATETIME or TIMESTAMP, as the server prints it.
 
-    Such as ``0000-00-00``, ``2026-00-15`` and ``2026-02-31``; also years beyond Python's.
+    Examples: ``0000-00-00``, ``2026-00-15``, ``2026-02-31``, and years beyond Python's range.
     """
 
     __slots__ = ()
@@ -48,9 +45,9 @@ class ZeroDate(str):
 
 
 class AmbiguousLabel(str):
-    """The text of an ENUM or SET value that another number has too, because a member is empty or comes twice.
+    """An ENUM or SET text with several possible numbers, because a label is empty or duplicate.
 
-    It equals the text alone. ``number`` is what the log holds: the number of the ENUM's member from 1, or the bits of the SET.
+    It equals its text. ``number`` is the logged value: the label number of an ENUM from 1, or the bits of a SET.
     """
 
     __slots__ = ("number",)
@@ -69,7 +66,7 @@ class AmbiguousLabel(str):
 
 
 class NoLabel(AmbiguousLabel):
-    """The empty text of an ENUM that holds none of its members (index 0), not a member ``''``; it equals ``""``."""
+    """The empty text of an ENUM without a label (index 0), as opposed to a label ``''``. It equals ``""``."""
 
     __slots__ = ()
 
@@ -84,10 +81,9 @@ class NoLabel(AmbiguousLabel):
 
 
 class InvalidText(bytes):
-    """The bytes of a text that are not valid in ``charset``, the column's.
+    """Text with bytes that are invalid in the column's ``charset``.
 
-    Also what is known of a label that cannot be told: ``number`` is then what the log holds, the number of an ENUM's label from 1
-    or the bits of a SET.
+    Also an uncertain label. ``number`` is then the logged value: the label number of an ENUM from 1, or the bits of a SET.
     """
 
     charset: str
@@ -107,10 +103,7 @@ class InvalidText(bytes):
 
 
 class InvalidJson(str):
-    """The text of a MariaDB JSON column that objects were asked of and that cannot be objects.
-
-    Either it is no JSON, or an object in it has the same member twice.
-    """
+    """Text of a MariaDB JSON column that cannot be converted to objects: invalid JSON or a duplicate member."""
 
     __slots__ = ()
 
@@ -119,17 +112,17 @@ class InvalidJson(str):
 
 
 class JsonText(str):
-    """The server's text of a document, for a target of an Instance that gives objects: a form may write it as it stands."""
+    """The server's text of a document, for targets of an Instance with JSON objects. A format may write it unchanged."""
 
     __slots__ = ()
 
 
 @attrs.frozen
 class JsonDiff:
-    """One step of a partial update of a JSON document (``binlog_row_value_options=PARTIAL_JSON``).
+    """A step of a partial JSON update (``binlog_row_value_options=PARTIAL_JSON``).
 
-    ``operation`` is REPLACE, INSERT or REMOVE; ``path`` is the server's text of it, such as ``$.a[3]``; ``value`` is text
-    or objects, as the instance gives JSON, and ``ABSENT`` for REMOVE. INSERT into an array moves the cells behind it.
+    ``operation`` is REPLACE, INSERT or REMOVE. ``path`` is the server's text, such as ``$.a[3]``. ``value`` is text or objects,
+    or ``ABSENT`` for REMOVE. INSERT into an array shifts the following cells.
     """
 
     operation: str
@@ -139,12 +132,12 @@ class JsonDiff:
 
 @attrs.frozen
 class PartialJson:
-    """A JSON document of which the log tells only what was changed, as the row image before it lacks the column."""
+    """A JSON document with only its changes, because the before image lacks the column."""
 
     diffs: tuple[JsonDiff, ...]
 
     def expression(self, column: str) -> str:
-        """The change as canal writes it, like SQL: ``JSON_REMOVE(JSON_REPLACE(doc, '$.a', 1), '$.b')``."""
+        """Return the change in canal's SQL form: ``JSON_REMOVE(JSON_REPLACE(doc, '$.a', 1), '$.b')``."""
         heads, tail, last = [], [], ""
         for diff in self.diffs:
             function = f"JSON_{diff.operation}("

@@ -1,7 +1,6 @@
-"""Little-endian and big-endian integers at an index of a buffer.
+"""Little-endian and big-endian integers in a buffer.
 
-Never checks bounds, but in ``packed``: callers do, once for a run of fields.
-Compiled, ``p`` is a C pointer; interpreted, any bytes-like.
+Except for ``packed``, bounds are the caller's responsibility. ``p`` is a C pointer if compiled, else bytes-like.
 """
 
 from canal.errors import DecodeError, TruncatedError
@@ -48,7 +47,7 @@ def be48(p, i):
 
 
 def be_any(p, i, n):
-    """The ``n``-byte (1 to 8) big-endian unsigned integer at ``i``."""
+    """Return the ``n``-byte (1 to 8) big-endian unsigned integer at ``i``."""
     value = 0
     end = i + n
     while i < end:
@@ -58,22 +57,22 @@ def be_any(p, i, n):
 
 
 def same(p, i, q, j, n):
-    """Whether ``n`` bytes at ``i`` are those of ``q`` at ``j``."""
+    """Return whether ``n`` bytes at ``i`` equal those in ``q`` at ``j``."""
     return p[i : i + n] == q[j : j + n]
 
 
 def piece(p, i, end):
-    """A copy of the bytes from ``i`` to ``end``."""
+    """Copy the bytes from ``i`` to ``end``."""
     return bytes(p[i:end])
 
 
 def part(p, i, end):
-    """The bytes from ``i`` to ``end``; compiled, a pointer to them."""
+    """Return the bytes from ``i`` to ``end``; compiled, a pointer."""
     return bytes(p[i:end])
 
 
 def packed(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A length-encoded integer at ``at`` and the index after it."""
+    """Return a length-encoded integer at ``at`` and the index after it."""
     if at >= end:
         raise TruncatedError("a packed integer runs past the end of its event")
     first = data[at]
