@@ -138,7 +138,7 @@ def test_removed_log_remedy_is_to_put_it_back(table: Table) -> None:
     table.rotate()
     table.write(1)
     away = path.rename(path.with_name("away"))
-    assert "put it back" in table.fails(canal.PositionLostError, "log removed", start=start)
+    assert "Restore that log" in table.fails(canal.PositionLostError, "log removed", start=start)
 
     away.rename(path)
 

@@ -154,7 +154,7 @@ def plugin_not_loaded(server: ThrowawayServer) -> None:
     if server.kind == "mysql":
         server.query("UPDATE mysql.user SET plugin = 'mysql_native_password' WHERE user = 'u'")
         server.query("FLUSH PRIVILEGES")
-        assert "give the account another one" in fails(reader)
+        assert "change the account's plugin" in fails(reader)
         server.query("ALTER USER u IDENTIFIED WITH caching_sha2_password BY 'old'")
     else:
         server.query("INSTALL SONAME 'auth_ed25519'")

@@ -55,7 +55,7 @@ def test_start_on_replica_without_log_updates_raises(pairing: Pairing) -> None:
         refused = pytest.raises(canal.errors.ServerError, match="updates=OFF, so replicated changes are not in the log")
         with refused as caught, Watch(second, r"shop\..*", source=reader):
             pass
-        assert "ON in its configuration" in caught.value.remedy
+        assert "ON in the server's configuration" in caught.value.remedy
         found = levels(reader)
         (name,) = [one for one in found if one.endswith("_updates")]
         assert found[name][0] == "error"
@@ -117,7 +117,7 @@ def test_check_finds_what_a_replica_leaves_out(pairing: Pairing, option: str) ->
 
         assert level == "warning"
         assert value in text
-        assert "missing after a switch" in text
+        assert "missing after a failover" in text
         assert name not in levels(source(first))
 
 

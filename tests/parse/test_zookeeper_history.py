@@ -183,7 +183,7 @@ def test_a_second_process_without_turns_is_found_out(alone: canal.parse.ZooKeepe
     else:
         other.forget()
 
-    with pytest.raises(canal.errors.HistoryError, match="by another process.*turns with ha="):
+    with pytest.raises(canal.errors.HistoryError, match="another process wrote.*Use ha="):
         alone.add(at(3), {}, None)
     other.close()
 
