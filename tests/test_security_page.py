@@ -91,7 +91,7 @@ A server that goes on to ask when its plugin is done gets no answer.
     tests/parse/test_strangers.py::test_who_answers_learns_the_password_only_where_an_option_says_so
 What is refused is an AuthenticationError that names the option ([server-errors.md](server-errors.md)).
     tests/parse/test_strangers.py::test_who_answers_learns_the_password_only_where_an_option_says_so
-    tests/parse/test_server_errors.py::test_the_document_shows_the_table
+    tests/parse/test_server_errors.py::test_docs_show_every_meaning
 No password is in a `repr`, an error or a log; the command line shows none of a URL.
     tests/parse/test_strangers.py::test_no_log_error_or_repr_of_a_login_has_the_password
     tests/parse/test_strangers.py::test_a_target_gives_its_password_by_pymysqls_rules

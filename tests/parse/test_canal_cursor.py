@@ -76,7 +76,7 @@ DONE = [0, 1, 1, 2, 3, 3, 4]
 
 @pytest.mark.parametrize("number", range(len(BEHIND)))
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
-def test_a_cursor_of_canals_gets_its_gtid_set(flavor: Flavor, number: int) -> None:
+def test_canal_cursor_gets_gtid_set(flavor: Flavor, number: int) -> None:
     fake = log(flavor)
     at, _ = list(canals(fake))[number]
 
@@ -89,14 +89,14 @@ def test_a_cursor_of_canals_gets_its_gtid_set(flavor: Flavor, number: int) -> No
     assert last.gtid == fake.executed or not found
 
 
-def test_without_gtids_too_each_is_exact() -> None:
+def test_canal_cursor_without_gtids_resumes_exactly() -> None:
     fake = log(gtid=False)
     for number, (at, _) in enumerate(canals(fake)):
         assert read_on(fake, at)[0] == BEHIND[number]
 
 
 @pytest.mark.parametrize("gtid", [True, False])
-def test_ours_that_canal_has_read_and_written_again(gtid: bool) -> None:
+def test_own_cursor_rewritten_by_canal_resumes_exactly(gtid: bool) -> None:
     """It has the end of a transaction for an offset, and the time and server of the event before that."""
     fake = log("mysql", gtid=gtid)
     for number, (at, event) in enumerate(canals(fake)):
@@ -109,14 +109,14 @@ def test_ours_that_canal_has_read_and_written_again(gtid: bool) -> None:
             assert read_on(fake, ours)[0] == BEHIND[number]
 
 
-def test_one_of_another_log_stays_as_it_is() -> None:
+def test_canal_cursor_of_another_log_is_unchanged() -> None:
     fake = log()
     at = Position(fake.journal, 4, timestamp=1000, server_id=99, at_event=True)
 
     assert convert_cursor(fake.connect(), at) == at  # type: ignore[arg-type]
 
 
-def test_xa_over_a_switch_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_xa_transaction_prepared_before_canal_cursor_raises_alarm(caplog: pytest.LogCaptureFixture) -> None:
     """canal delivers rows at XA PREPARE, we at XA COMMIT: from canal they come twice, to canal they would be lost."""
     fake = FakeBinlog()
     table = fake.table("shop", "t", "id INT PRIMARY KEY")

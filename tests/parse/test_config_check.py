@@ -38,13 +38,13 @@ def said(names: Any = NAMES, **filters: str) -> list[str]:
         ({"black_field_filter": "orders.shop:price"}, "black_field_filter 'orders.shop'", []),
     ],
 )
-def test_the_nearest_names_are_told(filters: dict[str, str], option: str, meant: list[str]) -> None:
+def test_unmatched_pattern_suggests_nearest_names(filters: dict[str, str], option: str, meant: list[str]) -> None:
     (text,) = said(**filters)
     assert text.startswith(f"{option} matches no table that our user may see now. ")
     assert text.endswith(f"Did you mean {' or '.join(meant)}?" if meant else "Patterns are compared with schema.table.")
 
 
-def test_a_pattern_of_sql_is_told() -> None:
+def test_unmatched_sql_pattern_suggests_regular_expression() -> None:
     (text,) = said(filter="shop.%")
     assert text.endswith("Patterns are compared with schema.table. They are regular expressions: write .* instead of SQL's %.")
 
@@ -62,11 +62,11 @@ def test_a_pattern_of_sql_is_told() -> None:
         {},
     ],
 )
-def test_what_matches_and_tables_of_the_server_itself_are_no_mistake(filters: dict[str, str]) -> None:
+def test_matching_patterns_and_system_tables_cause_no_warning(filters: dict[str, str]) -> None:
     assert said(**filters) == []
 
 
-def test_a_user_that_sees_no_table_is_told_nothing() -> None:
+def test_user_without_visible_tables_gets_no_warning() -> None:
     assert said([], filter="shop") == []
 
 
@@ -80,7 +80,7 @@ def warnings_only(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "canal.parse")
 
 
-def test_it_is_told_once_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+def test_unmatched_filter_warns_once_per_start(caplog: pytest.LogCaptureFixture) -> None:
     fake = FakeBinlog(row_image="MINIMAL")
     fake.table("shop", "orders", "id INT")
     filters = {"filter": r"shop\.order", "black_filter": r"shop\.orders"}
@@ -98,13 +98,13 @@ def test_it_is_told_once_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
     assert len(lost) == 2
 
 
-def test_nothing_is_asked_without_filters(caplog: pytest.LogCaptureFixture) -> None:
+def test_start_without_filters_queries_no_tables(caplog: pytest.LogCaptureFixture) -> None:
     with FakeBinlog().serve(user="u", password="p") as server, started(server) as instance:
         instance.subscribe()
     assert caplog.records == []
 
 
-def test_masks_that_match_nothing_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_unmatched_mask_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     fake = FakeBinlog()
     fake.table("shop", "users", "id INT, email VARCHAR(40), phone INT")
     fake.table("shop", "users2", "id INT, email VARCHAR(40)")
@@ -129,7 +129,7 @@ def test_masks_that_match_nothing_are_told_once(caplog: pytest.LogCaptureFixture
     ]
 
 
-def test_columns_of_a_field_filter_that_a_table_lacks_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_column_of_field_filter_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     fake = FakeBinlog()
     fake.table("shop", "users", "id INT, email VARCHAR(40), phone INT")
     fake.table("shop", "orders", "id INT, price INT")

@@ -43,7 +43,7 @@ def stream_of(ahead: bytes = b"", **options: Any) -> Iterator[tuple[socket.socke
         yield theirs, stream
 
 
-def test_bytes_that_the_driver_had_read_ahead_come_first() -> None:
+def test_dump_stream_returns_bytes_read_ahead_first() -> None:
     data = packet(1, b"\0" + event(4)) + packet(2, b"\0" + event(15))
     with stream_of(data[:40]) as (server, stream):
         server.sendall(data[40:])
@@ -51,7 +51,7 @@ def test_bytes_that_the_driver_had_read_ahead_come_first() -> None:
         assert [*stream.read(1.0), *stream.read(1.0)] == [event(4), event(15)]
 
 
-def test_read_gives_nothing_when_nothing_comes() -> None:
+def test_read_without_events_returns_empty_list() -> None:
     with stream_of() as (_, stream):
         before = time.monotonic()
 
@@ -59,7 +59,7 @@ def test_read_gives_nothing_when_nothing_comes() -> None:
         assert time.monotonic() - before >= 0.05
 
 
-def test_half_an_event_is_waited_for() -> None:
+def test_read_waits_for_whole_event() -> None:
     data = packet(1, b"\0" + event(4, bytes(1000)))
     with stream_of() as (server, stream):
         server.sendall(data[:500])
@@ -70,7 +70,7 @@ def test_half_an_event_is_waited_for() -> None:
         assert list(stream.read(1.0)) == [event(4, bytes(1000))]
 
 
-def test_events_before_an_error_are_given_first() -> None:
+def test_read_returns_events_before_error() -> None:
     with stream_of() as (server, stream):
         server.sendall(packet(1, b"\0" + event(4)) + packet(2, b"\xff\xd4\x04#HY000Could not find first log file"))
 
@@ -80,7 +80,7 @@ def test_events_before_an_error_are_given_first() -> None:
     assert caught.value.errno == 1236
 
 
-def test_a_closed_socket_is_a_lost_connection() -> None:
+def test_read_closed_socket_raises_connection_lost() -> None:
     with stream_of() as (server, stream):
         server.sendall(packet(1, b"\0" + event(4))[:10])
         server.close()
@@ -89,7 +89,7 @@ def test_a_closed_socket_is_a_lost_connection() -> None:
             stream.read(1.0)
 
 
-def test_an_eof_packet_ends_the_log() -> None:
+def test_read_eof_packet_ends_log() -> None:
     """T22"""
     with stream_of() as (server, stream):
         server.sendall(packet(1, b"\0" + event(4)) + packet(2, b"\xfe\0\0\2\0"))
@@ -99,7 +99,7 @@ def test_an_eof_packet_ends_the_log() -> None:
         assert stream.ended
 
 
-def test_packets_out_of_order_are_a_decode_error() -> None:
+def test_read_packets_out_of_order_raises_decode_error() -> None:
     with stream_of() as (server, stream):
         server.sendall(packet(5, b"\0" + event(4)))
 
@@ -107,7 +107,7 @@ def test_packets_out_of_order_are_a_decode_error() -> None:
             stream.read(1.0)
 
 
-def test_close_from_another_thread_wakes_a_read() -> None:
+def test_close_from_another_thread_wakes_read() -> None:
     with stream_of() as (_, stream):
         threading.Timer(0.05, stream.close).start()
 
@@ -152,7 +152,7 @@ def say(server: subprocess.Popen[bytes], data: bytes) -> None:
         time.sleep(0.001)
 
 
-def test_a_key_update_and_a_farewell_under_tls(tls_server: tuple[subprocess.Popen[bytes], socket.socket]) -> None:
+def test_read_handles_tls_key_update_and_close(tls_server: tuple[subprocess.Popen[bytes], socket.socket]) -> None:
     """T25: a TLS 1.3 server may renew its keys between two events, and ask us to; its close_notify is no crash."""
     server, client = tls_server
     client.settimeout(0)
@@ -168,7 +168,7 @@ def test_a_key_update_and_a_farewell_under_tls(tls_server: tuple[subprocess.Pope
             stream.read(30.0)
 
 
-def test_silence_after_the_first_events_is_a_half_open_connection() -> None:
+def test_silence_after_first_events_raises_connection_lost() -> None:
     """T26"""
     with stream_of(heartbeat_interval=0.02) as (server, stream):
         server.sendall(packet(1, b"\0" + event(27)))
@@ -178,7 +178,7 @@ def test_silence_after_the_first_events_is_a_half_open_connection() -> None:
             stream.read(10.0)
 
 
-def test_a_process_that_was_held_up_looks_at_what_has_come_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspended_process_reads_waiting_data_before_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """T26: the silence was its own."""
     with stream_of(heartbeat_interval=0.02) as (server, stream):
         server.sendall(packet(1, b"\0" + event(27)))
@@ -196,7 +196,7 @@ def test_a_process_that_was_held_up_looks_at_what_has_come_meanwhile(monkeypatch
         assert list(stream.read(60.0)) == [event(27)]
 
 
-def test_silence_while_the_server_looks_for_the_start_is_borne() -> None:
+def test_silence_during_position_search_is_tolerated() -> None:
     """T26"""
     with stream_of(heartbeat_interval=0.01) as (server, stream):
         server.sendall(packet(1, b"\0" + event(ROTATE)) + packet(2, b"\0" + event(FORMAT_DESCRIPTION)))

@@ -589,7 +589,7 @@ def test_a_lost_place_is_given_up_where_the_user_says_so(policy: str, expected: 
         assert "continuing from" in lost[0]
 
 
-def test_a_policy_that_there_is_not_is_refused() -> None:
+def test_decide_unknown_on_lost_raises() -> None:
     with pytest.raises(canal.ConfigError, match="on_lost"):
         canal.InstanceConfig(destination="x", source=FakeBinlog(), on_lost="skip")
 

@@ -79,7 +79,7 @@ def noted(table: Any, *rows: dict[str, Any]) -> None:
         table.insert(row)
 
 
-def test_a_table_of_the_source_is_known_where_the_stream_begins(fake: FakeBinlog) -> None:
+def test_find_table_at_stream_start_returns_source_columns(fake: FakeBinlog) -> None:
     table = fake.table("shop", "orders", ORDERS)
     noted(table, {"id": 1, "note": "a"})
     stream = Stream(fake)
@@ -88,7 +88,7 @@ def test_a_table_of_the_source_is_known_where_the_stream_begins(fake: FakeBinlog
     assert stream.alarms == []
 
 
-def test_a_table_that_a_later_statement_changes_is_no_guess(fake: FakeBinlog) -> None:
+def test_find_table_changed_later_raises(fake: FakeBinlog) -> None:
     """The source has the columns of now, which the rows before the ALTER do not fit."""
     table = fake.table("shop", "orders", ORDERS)
     noted(table, {"id": 1, "note": "a"})
@@ -103,7 +103,7 @@ def test_a_table_that_a_later_statement_changes_is_no_guess(fake: FakeBinlog) ->
     assert "binlog_row_metadata=FULL" in str(caught.value)
 
 
-def test_columns_of_now_that_would_fit_are_no_guess_either(fake: FakeBinlog) -> None:
+def test_find_table_changed_later_raises_even_if_columns_fit(fake: FakeBinlog) -> None:
     """Two columns have changed their names since."""
     table = fake.table("shop", "orders", "id INT PRIMARY KEY, a INT, b INT")
     noted(table, {"id": 1, "a": 1, "b": 2})
@@ -116,7 +116,7 @@ def test_columns_of_now_that_would_fit_are_no_guess_either(fake: FakeBinlog) -> 
         stream.find(raw)
 
 
-def test_a_follower_that_was_there_before_the_change_has_both_forms(fake: FakeBinlog) -> None:
+def test_find_returns_columns_before_and_after_change(fake: FakeBinlog) -> None:
     table = fake.table("shop", "orders", ORDERS)
     noted(table, {"id": 1, "note": "a"})
     stream, before, begin = Stream(fake), last_map(fake), fake.position
@@ -129,7 +129,7 @@ def test_a_follower_that_was_there_before_the_change_has_both_forms(fake: FakeBi
     assert later.find(before) == "id note"
 
 
-def test_rows_that_do_not_fit_what_is_known_stop_the_stream(fake: FakeBinlog) -> None:
+def test_find_misfitting_table_raises(fake: FakeBinlog) -> None:
     table = fake.table("shop", "orders", ORDERS)
     noted(table, {"id": 1, "note": "a"})
     other = FakeBinlog(metadata="MINIMAL")
@@ -139,7 +139,7 @@ def test_rows_that_do_not_fit_what_is_known_stop_the_stream(fake: FakeBinlog) ->
         Stream(fake).find(last_map(other))
 
 
-def test_a_table_that_the_source_does_not_have_is_an_error_that_says_why(fake: FakeBinlog) -> None:
+def test_find_missing_table_raises_with_reason(fake: FakeBinlog) -> None:
     other = FakeBinlog(metadata="MINIMAL")
     noted(other.table("shop", "gone", "id INT PRIMARY KEY"), {"id": 1})
 
@@ -163,7 +163,7 @@ def followed(fake: FakeBinlog) -> Iterator[tuple[Stream, Callable[[str], None]]]
     stream.follower.close()
 
 
-def test_a_statement_of_the_log_changes_what_is_known(followed: tuple[Stream, Callable[[str], None]]) -> None:
+def test_changed_applies_statement_to_catalog(followed: tuple[Stream, Callable[[str], None]]) -> None:
     stream, statement = followed
     raw = last_map(stream.fake)
     statement("ALTER TABLE orders CHANGE note remark VARCHAR(20)")
@@ -172,9 +172,7 @@ def test_a_statement_of_the_log_changes_what_is_known(followed: tuple[Stream, Ca
     assert stream.alarms == []
 
 
-def test_a_statement_that_is_not_understood_makes_the_tables_be_compared_with_the_source(
-    followed: tuple[Stream, Callable[[str], None]],
-) -> None:
+def test_opaque_statement_makes_tables_compared_with_source(followed: tuple[Stream, Callable[[str], None]]) -> None:
     stream, statement = followed
     raw = last_map(stream.fake)
     statement("ALTER WHATEVER orders SOMEHOW")
@@ -184,7 +182,7 @@ def test_a_statement_that_is_not_understood_makes_the_tables_be_compared_with_th
     assert len(stream.alarms) == 1
 
 
-def test_what_was_found_out_is_in_the_history_before_anything_behind_it(followed: tuple[Stream, Callable[[str], None]]) -> None:
+def test_adopted_table_is_stored_before_later_events(followed: tuple[Stream, Callable[[str], None]]) -> None:
     """Another run, of a source that is asked nothing, has the columns from the history."""
     stream, statement = followed
     raw = last_map(stream.fake)
@@ -194,7 +192,7 @@ def test_what_was_found_out_is_in_the_history_before_anything_behind_it(followed
     assert later.find(raw) == "id remark"
 
 
-def test_a_table_that_is_dropped_is_forgotten(followed: tuple[Stream, Callable[[str], None]]) -> None:
+def test_dropped_table_is_forgotten(followed: tuple[Stream, Callable[[str], None]]) -> None:
     stream, statement = followed
     statement("DROP TABLE orders")
     found = stream.history.restore(stream.fake.position)

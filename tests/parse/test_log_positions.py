@@ -15,7 +15,7 @@ from canal.parse import FailbackLogPositionManager, FileLogPositionManager, Memo
 ONE, TWO, THREE = (Position("binlog.000001", offset, source="s") for offset in (100, 200, 300))
 
 
-def test_memory_forgets_at_the_end() -> None:
+def test_memory_manager_forgets_position_on_stop() -> None:
     manager = MemoryLogPositionManager()
     manager.start("x")
     assert manager.latest() is None
@@ -26,7 +26,7 @@ def test_memory_forgets_at_the_end() -> None:
     assert manager.latest() is None
 
 
-def test_meta_gives_the_earliest_cursor_of_the_subscribed_clients() -> None:
+def test_meta_manager_returns_earliest_subscribed_cursor() -> None:
     meta = canal.MemoryMeta()
     meta.start("x")
     manager = MetaLogPositionManager(meta)
@@ -43,7 +43,7 @@ def test_meta_gives_the_earliest_cursor_of_the_subscribed_clients() -> None:
     assert manager.latest() == TWO
 
 
-def test_failback_asks_the_second_only_where_the_first_knows_nothing() -> None:
+def test_failback_manager_reads_secondary_if_primary_is_empty() -> None:
     meta = canal.MemoryMeta()
     meta.start("x")
     meta.subscribe(1, "")
@@ -57,7 +57,7 @@ def test_failback_asks_the_second_only_where_the_first_knows_nothing() -> None:
     assert manager.latest() == ONE
 
 
-def test_failback_writes_to_the_second_when_the_first_fails(tmp_path: Path) -> None:
+def test_failback_manager_writes_secondary_if_primary_fails(tmp_path: Path) -> None:
     (tmp_path / "blocked").write_text("a file where a folder should be")
     second = MemoryLogPositionManager()
     manager = FailbackLogPositionManager(FileLogPositionManager(tmp_path / "blocked", interval=0.0), second)
@@ -66,7 +66,7 @@ def test_failback_writes_to_the_second_when_the_first_fails(tmp_path: Path) -> N
     assert second.latest() == TWO
 
 
-def test_a_file_keeps_the_place_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_manager_keeps_position_over_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("canal.parse.log_positions.time", SimpleNamespace(monotonic=lambda: 60.0))  # the machine has just begun
     first = FileLogPositionManager(tmp_path, interval=3600.0)
     first.start("x")
@@ -87,7 +87,7 @@ def test_a_file_keeps_the_place_over_a_restart(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"v":99}', '{"v":2,"offset":-1}', "\x00" * 100])
-def test_a_damaged_file_is_never_believed(tmp_path: Path, text: str) -> None:
+def test_file_manager_damaged_file_raises(tmp_path: Path, text: str) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "parse.dat").write_text(text)
     manager = FileLogPositionManager(tmp_path)
@@ -96,7 +96,7 @@ def test_a_damaged_file_is_never_believed(tmp_path: Path, text: str) -> None:
         manager.latest()
 
 
-def test_a_sink_at_the_end_of_the_line_goes_on_behind_what_it_took(tmp_path: Path) -> None:
+def test_file_manager_restart_resumes_after_accepted_entries(tmp_path: Path) -> None:
     """As canal's users do with their own sink and no store."""
     from canal.testing import FakeBinlog
 
@@ -128,7 +128,7 @@ def test_a_sink_at_the_end_of_the_line_goes_on_behind_what_it_took(tmp_path: Pat
     assert rows == [[0], [1], [2]]
 
 
-def test_what_a_sink_did_not_take_comes_again(tmp_path: Path) -> None:
+def test_file_manager_restart_repeats_refused_entries(tmp_path: Path) -> None:
     """The position is kept when the sink has returned: what it raised on is not done."""
     from canal.testing import FakeBinlog
 

@@ -66,7 +66,7 @@ class Group:
             assert not thread.is_alive()
 
 
-def test_who_is_later_waits_until_the_other_has_come_to_its_time() -> None:
+def test_later_transaction_waits_for_other_member() -> None:
     group = Group("ab")
 
     first = group.give(Piece("a", 10), Piece("a", 12))
@@ -81,7 +81,7 @@ def test_who_is_later_waits_until_the_other_has_come_to_its_time() -> None:
     group.stop()
 
 
-def test_a_heartbeat_lets_pass_what_was_before_it_by_idle_after_and_nothing_later() -> None:
+def test_heartbeat_passes_transactions_older_than_idle_after() -> None:
     group = Group("ab", idle=2.0)
     group.said["b"] = 11.9
 
@@ -94,7 +94,7 @@ def test_a_heartbeat_lets_pass_what_was_before_it_by_idle_after_and_nothing_late
     group.stop()
 
 
-def test_what_a_heartbeat_has_waved_through_and_comes_after_all_is_late_and_not_lost() -> None:
+def test_transaction_older_than_heartbeat_is_late_and_delivered() -> None:
     group = Group("ab", idle=0)
     group.said["b"] = 10.0
     group.goes(group.give(Piece("a", 10)), 10)
@@ -105,7 +105,7 @@ def test_what_a_heartbeat_has_waved_through_and_comes_after_all_is_late_and_not_
     group.stop()
 
 
-def test_a_transaction_before_the_end_of_one_that_passed_in_pieces_is_late() -> None:
+def test_transaction_before_end_of_pieces_is_late() -> None:
     group = Group("ab")
     group.said["b"] = 100.0
     group.goes(group.give(Piece("a", 10, is_end=False)), 10)
@@ -117,7 +117,7 @@ def test_a_transaction_before_the_end_of_one_that_passed_in_pieces_is_late() -> 
     group.stop()
 
 
-def test_a_transaction_before_one_that_a_restart_goes_on_with_is_late() -> None:
+def test_transaction_before_resumed_transaction_is_late() -> None:
     group = Group("ab", torn="a")
     group.goes(group.give(Piece("a", 13)), 13)
 
@@ -127,7 +127,7 @@ def test_a_transaction_before_one_that_a_restart_goes_on_with_is_late() -> None:
     group.stop()
 
 
-def test_a_member_keeps_the_order_of_its_log_where_its_clock_was_set_back() -> None:
+def test_member_with_clock_set_back_keeps_log_order() -> None:
     group = Group("ab")
 
     first = group.give(Piece("a", 10), Piece("a", 5), Piece("a", 11))
@@ -139,7 +139,7 @@ def test_a_member_keeps_the_order_of_its_log_where_its_clock_was_set_back() -> N
     group.stop()
 
 
-def test_with_arrival_nobody_waits_for_who_has_nothing_and_who_came_first_goes_first() -> None:
+def test_order_arrival_passes_first_arrived_without_waiting() -> None:
     group = Group("abc", by_time=False)
 
     group.goes(group.give(Piece("a", 10, is_end=False)), 10)
@@ -156,7 +156,7 @@ def test_with_arrival_nobody_waits_for_who_has_nothing_and_who_came_first_goes_f
 
 
 @pytest.mark.parametrize("by_time", [True, False])
-def test_nothing_passes_between_the_pieces_of_a_transaction(by_time: bool) -> None:
+def test_no_transaction_passes_between_pieces(by_time: bool) -> None:
     group = Group("ab", by_time=by_time)
     group.said["b"] = 100.0
     group.goes(group.give(Piece("a", 10, is_end=False)), 10)
@@ -172,7 +172,7 @@ def test_nothing_passes_between_the_pieces_of_a_transaction(by_time: bool) -> No
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_a_member_that_says_nothing_is_told_of_and_waited_for_or_not_as_chosen(goes_on: bool) -> None:
+def test_stalled_member_raises_alarm_and_follows_on_stalled(goes_on: bool) -> None:
     group = Group("ab", stalled=60, goes_on=goes_on)
 
     first = group.give(Piece("a", 10))
@@ -194,7 +194,7 @@ def test_a_member_that_says_nothing_is_told_of_and_waited_for_or_not_as_chosen(g
     group.stop()
 
 
-def test_an_alarm_is_over_when_the_member_says_something() -> None:
+def test_alarm_ends_when_stalled_member_reports() -> None:
     group = Group("ab", stalled=60)
     first = group.give(Piece("a", 10))
     group.waits(first)
@@ -209,7 +209,7 @@ def test_an_alarm_is_over_when_the_member_says_something() -> None:
     group.stop()
 
 
-def test_who_stalls_inside_a_transaction_is_waited_for_in_any_case() -> None:
+def test_member_stalled_inside_transaction_is_awaited() -> None:
     group = Group("ab", by_time=False, stalled=60, goes_on=True)
     group.goes(group.give(Piece("a", 10, is_end=False)), 10)
 
@@ -225,7 +225,7 @@ def test_who_stalls_inside_a_transaction_is_waited_for_in_any_case() -> None:
     group.stop()
 
 
-def test_who_has_ended_holds_nobody_and_leaves_the_floor() -> None:
+def test_ended_member_blocks_no_other() -> None:
     group = Group("ab")
     group.merge.end("b")
     group.goes(group.give(Piece("a", 10, is_end=False)), 10)
@@ -237,7 +237,7 @@ def test_who_has_ended_holds_nobody_and_leaves_the_floor() -> None:
 
 
 @pytest.mark.parametrize("by_time", [True, False])
-def test_the_rest_of_a_transaction_that_a_start_was_inside_of_comes_before_all_else(by_time: bool) -> None:
+def test_rest_of_torn_transaction_passes_first(by_time: bool) -> None:
     group = Group("abc", by_time=by_time, torn="ab")
     group.said["c"] = 100.0
 
@@ -251,7 +251,7 @@ def test_the_rest_of_a_transaction_that_a_start_was_inside_of_comes_before_all_e
     group.stop()
 
 
-def test_who_ends_without_the_rest_of_its_transaction_holds_nobody() -> None:
+def test_member_ended_inside_transaction_blocks_no_other() -> None:
     group = Group("abc", by_time=False, torn="ab")
     group.merge.end("b")
     waiting = group.give(Piece("c", 1))
@@ -266,7 +266,7 @@ def refuse(pieces: Any) -> None:
     raise canal.ConnectionLostError("a hook has said so")
 
 
-def test_who_fails_to_pass_gives_the_floor_back_and_comes_again_uncounted() -> None:
+def test_failed_pass_is_repeated_without_counting() -> None:
     group = Group("ab", idle=0)
     group.said["b"] = 10.0
     with pytest.raises(canal.ConnectionLostError):
@@ -280,7 +280,7 @@ def test_who_fails_to_pass_gives_the_floor_back_and_comes_again_uncounted() -> N
     group.stop()
 
 
-def test_who_fails_inside_a_transaction_keeps_the_floor_and_an_alarm_says_whom_the_others_wait_for() -> None:
+def test_failure_inside_transaction_keeps_turn_and_names_member() -> None:
     group = Group("ab", by_time=False, stalled=60)
     group.goes(group.give(Piece("a", 10, is_end=False)), 10)
     with pytest.raises(canal.ConnectionLostError):
@@ -297,7 +297,7 @@ def test_who_fails_inside_a_transaction_keeps_the_floor_and_an_alarm_says_whom_t
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_histories_pass_whole_in_the_order_of_their_times(seed: int) -> None:
+def test_any_histories_pass_whole_in_time_order(seed: int) -> None:
     """Every member's in its own order, nothing lost, nothing between the pieces of one; by time unless a clock was set back."""
     rng = random.Random(seed)
     names = "abcd"[: rng.randint(2, 4)]
@@ -336,7 +336,7 @@ def test_any_histories_pass_whole_in_the_order_of_their_times(seed: int) -> None
     assert group.merge.late == 0
 
 
-def test_late_transaction_is_counted_before_anybody_can_read_it() -> None:
+def test_late_transaction_is_counted_before_delivery() -> None:
     """Else a reader that is quick sees it out of order, and ``late`` says that nothing was."""
     group = Group("ab", idle=0)
     group.said["b"] = 10.0
@@ -348,7 +348,7 @@ def test_late_transaction_is_counted_before_anybody_can_read_it() -> None:
     assert counted == [1]
 
 
-def test_late_transaction_is_counted_once_if_it_comes_again() -> None:
+def test_repeated_late_transaction_is_counted_once() -> None:
     group = Group("ab", idle=0)
     group.said["b"] = 10.0
     group.goes(group.give(Piece("a", 10)), 10)

@@ -16,7 +16,7 @@ from canal.parse.source.preflight import settings
         ({"binlog_row_event_fragment_threshold": "1073741824"}, "ok", ""),
     ],
 )
-def test_settings_of_mariadb_12_3(values: dict[str, str], level: str, remedy: str) -> None:
+def test_settings_of_mariadb_12_3_are_checked(values: dict[str, str], level: str, remedy: str) -> None:
     (found,) = settings(values)
 
     assert (found.what, found.level) == (next(iter(values)), level)
@@ -24,7 +24,7 @@ def test_settings_of_mariadb_12_3(values: dict[str, str], level: str, remedy: st
 
 
 @pytest.mark.parametrize(("mode", "level"), [("OFF", "warning"), ("ON", "ok")])
-def test_settings_of_a_galera_node_name_its_gtids(mode: str, level: str) -> None:
+def test_settings_of_galera_node_report_gtid_mode(mode: str, level: str) -> None:
     (found,) = settings({"wsrep_on": "ON", "wsrep_gtid_mode": mode})
 
     assert (found.what, found.level) == ("wsrep_gtid_mode", level)

@@ -28,7 +28,7 @@ def wait_until(done: Callable[[], bool], timeout: float = 120.0) -> None:
 @flavors
 @pytest.mark.parametrize("served", [False, True], ids=["in process", "served"])
 @pytest.mark.parametrize(("store_entries", "least"), [(64, 20), (8, 10)], ids=["whole", "in pieces"])
-def test_cut_connections_lose_and_repeat_nothing(flavor: str, served: bool, store_entries: int, least: int) -> None:
+def test_cut_connections_lose_and_repeat_no_changes(flavor: str, served: bool, store_entries: int, least: int) -> None:
     """T8. A transaction in pieces is read by the side first, over a connection that may end before its cut."""
     fake, orders = shop(flavor, row_event_max_size=200)
     expected = []
@@ -64,7 +64,7 @@ def test_cut_connections_lose_and_repeat_nothing(flavor: str, served: bool, stor
     assert errors >= least
 
 
-def test_what_cannot_be_asked_for_want_of_a_connection_is_no_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_side_connection_is_not_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user who may have two connections is told what the server said."""
     fake = FakeBinlog()
     monkeypatch.setattr(FakeConnection, "incarnation", lambda self, journal: None)
@@ -78,7 +78,7 @@ def test_what_cannot_be_asked_for_want_of_a_connection_is_no_reset(monkeypatch: 
     assert not isinstance(caught.value, canal.PositionLostError)
 
 
-def test_an_error_packet_stops_the_instance_with_a_remedy() -> None:
+def test_error_packet_stops_instance_with_remedy() -> None:
     """T23"""
     fake, orders = shop()
     orders.insert(order(1))
@@ -92,7 +92,7 @@ def test_an_error_packet_stops_the_instance_with_a_remedy() -> None:
 
 
 @flavors
-def test_a_server_that_ends_each_dump_at_once_is_asked_less_and_less_often(
+def test_server_that_ends_every_dump_is_retried_less_often(
     flavor: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T22: the head of a dump is no sign that the connection works."""
@@ -116,7 +116,7 @@ def test_a_server_that_ends_each_dump_at_once_is_asked_less_and_less_often(
     assert [text.partition(" s: ")[0][-3:] for text in attempts[:5]] == ["0.1", "0.1", "0.2", "0.3", "0.3"]
 
 
-def test_a_stop_while_the_store_is_full_ends_every_thread() -> None:
+def test_stop_with_full_store_ends_every_thread() -> None:
     fake, orders = shop()
     for number in range(100):
         orders.insert(order(number))
@@ -144,7 +144,7 @@ class Unanswering:
         raise canal.ConnectionLostError("gave up")
 
 
-def test_a_stop_does_not_wait_for_a_login() -> None:
+def test_stop_does_not_wait_for_login() -> None:
     source = Unanswering()
     instance = started(source)  # type: ignore[arg-type]
     assert source.asked.wait(120)
@@ -156,7 +156,7 @@ def test_a_stop_does_not_wait_for_a_login() -> None:
     assert not stopping.is_alive()
 
 
-def test_a_source_that_is_not_there_is_told_at_subscribe_and_tried_again() -> None:
+def test_missing_source_fails_subscribe_and_is_retried() -> None:
     alarms: list[str] = []
     config = canal.InstanceConfig(
         destination="test",
@@ -209,9 +209,7 @@ class Quiet:
         return getattr(self._connection, name)
 
 
-def test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_quiet_log_is_checked_after_check_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, orders = shop()
     orders.insert(order(1))
     source = Quiet(fake)
@@ -226,7 +224,7 @@ def test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_hea
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), OSError(12, "Cannot allocate memory")])
-def test_lack_of_memory_stops_with_what_to_do_about_it(error: Exception) -> None:
+def test_lack_of_memory_stops_with_remedy(error: Exception) -> None:
     class Exhausted:
         def connect(self, server_id_hint: int | None = None) -> Any:
             raise error

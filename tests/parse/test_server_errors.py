@@ -194,7 +194,7 @@ def error_of(during: During, number: int, text: str) -> CanalError:
 
 
 @pytest.mark.parametrize(("during", "number", "text", "name"), SEEN)
-def test_errors_of_a_server_are_told_apart(during: During, number: int, text: str, name: str) -> None:
+def test_server_error_maps_to_expected_meaning(during: During, number: int, text: str, name: str) -> None:
     """T23, T24"""
     found = meaning(during, number, text)
     error = error_of(during, number, text)
@@ -208,32 +208,32 @@ def test_errors_of_a_server_are_told_apart(during: During, number: int, text: st
     assert getattr(error, "reason", None) is found.reason
 
 
-def test_every_row_of_the_table_is_reached() -> None:
+def test_every_meaning_is_reached() -> None:
     assert [row.name for row in MEANINGS if row.name not in {seen[3] for seen in SEEN}] == []
     assert len({row.name for row in MEANINGS}) == len(MEANINGS)
 
 
-def test_every_lost_position_has_a_reason_and_what_is_not_retried_a_remedy() -> None:
+def test_every_meaning_has_reason_or_remedy() -> None:
     for row in MEANINGS:
         assert (row.reason is not None) == (row.error is PositionLostError), row.name
         assert row.remedy or row.error is ConnectionLostError, row.name
 
 
-def test_remedies_name_what_the_operator_needs() -> None:
+def test_remedies_contain_user_and_server_id() -> None:
     assert "server id 77" in str(error_of(During.DUMP, 4052, "A slave with the same server_uuid/server_id"))
     assert "TO 'u'@'%'" in str(error_of(During.QUERY, 1227, "Access denied"))
     assert isinstance(error_of(During.QUERY, 1227, "Access denied"), AuthenticationError)
 
 
 @pytest.mark.parametrize("during", [During.LOGIN, During.QUERY, During.DUMP])
-def test_an_error_that_nobody_knows_stops(during: During) -> None:
+def test_unknown_server_error_stops(during: During) -> None:
     error = error_of(during, 9999, "never seen")
 
     assert type(error) is ServerError
     assert error.errno == 9999
 
 
-def test_reasons_survive_pickling() -> None:
+def test_lost_reason_survives_pickling() -> None:
     import pickle
 
     error = error_of(During.DUMP, 1236, "Could not find first log file name in binary log index file")
@@ -242,14 +242,14 @@ def test_reasons_survive_pickling() -> None:
     assert again.reason is LostReason.PURGED
 
 
-def test_the_document_shows_the_table() -> None:
+def test_docs_show_every_meaning() -> None:
     text = (Path(__file__).parents[2] / "docs/server-errors.md").read_text("utf-8")
 
     for row in MEANINGS:
         assert document_line(row) in text
 
 
-def test_advice_to_check_the_password_is_for_where_nothing_else_is_known() -> None:
+def test_only_refused_login_advises_to_check_password() -> None:
     assert [row.name for row in MEANINGS if "Check user, password" in row.remedy] == ["refused"]
 
 

@@ -28,12 +28,12 @@ MODULES = [path for path in PACKAGE.rglob("*.py") if "testing" not in path.parts
         ("unknown", "", "mysql", (sys.maxsize,)),
     ],
 )
-def test_a_release_is_read_from_what_a_server_says(version: str, comment: str, flavor: str, numbers: tuple[int, ...]) -> None:
+def test_release_parse_reads_server_version(version: str, comment: str, flavor: str, numbers: tuple[int, ...]) -> None:
     """What it does not say is new."""
     assert Release.parse(version, comment) == Release(flavor, numbers)
 
 
-def test_a_feature_is_there_from_its_release_on() -> None:
+def test_has_feature_from_first_release_on() -> None:
     for feature, since in SINCE.items():
         for flavor, first in since.items():
             assert Release(flavor, first).has(feature)
@@ -43,7 +43,7 @@ def test_a_feature_is_there_from_its_release_on() -> None:
             assert not Release(flavor, (99,)).has(feature)
 
 
-def test_every_feature_is_asked_for() -> None:
+def test_every_feature_is_used() -> None:
     text = "".join(path.read_text() for path in MODULES)
 
     assert [feature for feature in SINCE if f'has("{feature}")' not in text] == []
@@ -72,12 +72,12 @@ def test_no_other_module_compares_versions() -> None:
     ("variables", "words"),
     [({"log_bin": "OFF"}, "log_bin"), ({}, "log_bin"), ({"log_bin": "ON", "binlog_format": "MIXED"}, "binlog_format = 'ROW'")],
 )
-def test_a_server_without_what_is_needed_is_refused(variables: dict[str, str], words: str) -> None:
+def test_server_with_unusable_settings_is_refused(variables: dict[str, str], words: str) -> None:
     with pytest.raises(canal.errors.ServerError, match=re.escape(words)):
         read_server(lambda sql: list(variables.items()), MySQLSource())
 
 
-def test_a_server_that_keeps_its_log_in_innodb_is_refused() -> None:
+def test_server_with_log_in_innodb_is_refused() -> None:
     """MariaDB 12.3"""
     said = {"log_bin": "ON", "binlog_format": "ROW", "binlog_storage_engine": "InnoDB", "version": "12.3.2-MariaDB-log"}
     with pytest.raises(canal.errors.UnsupportedError, match=r"in InnoDB \(\.ibb files\)"):
@@ -87,7 +87,7 @@ def test_a_server_that_keeps_its_log_in_innodb_is_refused() -> None:
     assert read_server(lambda sql: list(said.items()), MySQLSource()).version == (12, 3, 2)
 
 
-def test_a_server_of_long_ago_says_little_of_itself() -> None:
+def test_old_server_reports_few_settings() -> None:
     """MySQL 5.1: no checksums, no GTIDs, no UUID, no choice of row images."""
     said = {"log_bin": "ON", "binlog_format": "ROW", "version": "5.1.73", "server_id": "7", "hostname": "h", "port": "3306"}
     server = read_server(lambda sql: list(said.items()), MySQLSource())

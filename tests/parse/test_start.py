@@ -94,13 +94,13 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("known", "rule", "how", "start"), TABLE)
-def test_each_rule(known: Facts, rule: str, how: How, start: str | canal.Position) -> None:
+def test_decide_known_facts_returns_rule_and_start(known: Facts, rule: str, how: How, start: str | canal.Position) -> None:
     decision = decide(known)
 
     assert (decision.rule, decision.how, decision.start) == (rule, how, start)
 
 
-def test_the_table_has_every_rule() -> None:
+def test_decision_table_covers_every_rule() -> None:
     assert {rule for _, rule, _, _ in TABLE} == {rule.name for rule in RULES}
     assert len({rule.name for rule in RULES}) == len(RULES)
 
@@ -123,7 +123,7 @@ POSITIONS = st.none() | st.builds(
     has_gtids=st.booleans(),
     flavor=st.sampled_from(["mysql", "mariadb"]),
 )
-def test_whatever_is_known_there_is_a_decision_that_skips_nothing_by_itself(
+def test_decide_any_facts_skips_no_changes_without_policy(
     position: canal.Position | None, configured: Any, lost: int, on_lost: str, has_gtids: bool, flavor: str
 ) -> None:
     decision = decide(facts(position, configured, lost=lost, on_lost=on_lost, has_gtids=has_gtids, flavor=flavor))
@@ -137,12 +137,12 @@ def test_whatever_is_known_there_is_a_decision_that_skips_nothing_by_itself(
         assert decision.start == configured
 
 
-def test_a_policy_that_there_is_not_is_refused() -> None:
+def test_decide_unknown_on_lost_raises() -> None:
     with pytest.raises(canal.ConfigError, match="on_lost"):
         decide(facts(on_lost="skip"))
 
 
-def test_the_docs_show_every_rule_in_order() -> None:
+def test_docs_list_every_start_rule_in_order() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "start-positions.md").read_text()
 
     rows = [f"| {number} | {rule.when} | {rule.then} |" for number, rule in enumerate(RULES, 1)]

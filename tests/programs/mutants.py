@@ -314,7 +314,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/run.py",
         "        self._sink.sink(entries)\n",
         "        self._options.log_positions.persist(lambda: last.position)\n        self._sink.sink(entries)\n",
-        "parse/test_log_positions.py::test_what_a_sink_did_not_take_comes_again",
+        "parse/test_log_positions.py::test_file_manager_restart_repeats_refused_entries",
     ),
     _mutant(
         "damage is read again for ever",
@@ -328,21 +328,21 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/run.py",
         "if any(event[layout.TYPE] not in HEARTBEATS for event in events)",
         "if events",
-        "parse/test_reconnects.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
+        "parse/test_reconnects.py::test_quiet_log_is_checked_after_check_interval",
     ),
     _mutant(
         "the end of a log that is silent is looked at late",
         "parse/source/server.py",
         "check_interval: float = attrs.field(default=10.0",
         "check_interval: float = attrs.field(default=20.0",
-        "parse/test_reconnects.py::test_a_log_that_nothing_comes_of_is_looked_at_after_ten_seconds_whatever_heartbeats_come",
+        "parse/test_reconnects.py::test_quiet_log_is_checked_after_check_interval",
     ),
     _mutant(
         "a lost position is given up unasked",
         "parse/start.py",
         'self.lost > (0 if self.on_lost == "fail" else self.threshold)',
         "self.lost > self.threshold",
-        "parse/test_start.py::test_each_rule",
+        "parse/test_start.py::test_decide_known_facts_returns_rule_and_start",
     ),
     # -- continuity ----------------------------------------------------------------------------------------------------
     _mutant(
@@ -894,15 +894,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "parse/follower.py",
         "if change is None and live is not None and not (now",
         "if live is not None and not (now",
-        "parse/test_follower.py::test_columns_of_now_that_would_fit_are_no_guess_either",
+        "parse/test_follower.py::test_find_table_changed_later_raises_even_if_columns_fit",
     ),
     _mutant(
         "what a statement did is not in the history",
         "parse/follower.py",
         "if versions or settings is not None:",
         "if False:",
-        "parse/test_follower.py::test_what_was_found_out_is_in_the_history_before_anything_behind_it",
-        "parse/test_follower.py::test_a_table_that_is_dropped_is_forgotten",
+        "parse/test_follower.py::test_adopted_table_is_stored_before_later_events",
+        "parse/test_follower.py::test_dropped_table_is_forgotten",
     ),
     _mutant(
         "a column without its neighbour stands somewhere",

@@ -512,25 +512,25 @@ def stream(connection: Any, sql: str, rows: int, size: int) -> Iterator[list[tup
 
 
 class RowFeed(Protocol):
-    """What takes the rows of an answer."""
+    """Consumer of the raw rows of a result set."""
 
     last: bytes
-    """The packet that ended the rows."""
+    """The packet that ended the result set."""
 
     def feed(self, received: bytes) -> int:
-        """Take what was received, and return how many bytes more are needed at least; 0: no more rows come."""
+        """Parse received bytes and return the minimum number of bytes still needed, 0 at the end of the rows."""
 
 
 _Feed = TypeVar("_Feed", bound=RowFeed)
 
 
 def receive(connection: Any, sql: str, feed_from: Callable[[int], _Feed]) -> Iterator[_Feed]:
-    """Send a query, and hand what is received to what ``feed_from`` makes; that is yielded again and again.
+    """Send a query, pass the received bytes to a feed and yield the feed after each part.
 
-    An iteration that is not finished leaves the connection to be closed.
+    The caller must close the connection if it does not finish the iteration.
 
     Args:
-        feed_from: is given the number of the packet of the first row.
+        feed_from: Creates the feed from the packet number of the first row.
     """
     with driver_errors():
         connection._execute_command(COMMAND.COM_QUERY, sql.encode(connection.encoding))
@@ -538,7 +538,7 @@ def receive(connection: Any, sql: str, feed_from: Callable[[int], _Feed]) -> Ite
         for _ in range(columns):
             connection._read_packet(FieldDescriptorPacket)
         if not columns or not connection._read_packet().is_eof_packet():
-            raise ValueError("no rows came")
+            raise ValueError("the query returned no rows")
         feed, need = feed_from(connection._next_seq_id), 4
     while need:
         with driver_errors():
@@ -548,11 +548,11 @@ def receive(connection: Any, sql: str, feed_from: Callable[[int], _Feed]) -> Ite
         pymysql.err.raise_mysql_exception(feed.last)
     if len(feed.last) > 4 and feed.last[3] & SERVER_STATUS.SERVER_MORE_RESULTS_EXISTS:
         connection._force_close()
-        raise pymysql.err.OperationalError(2013, "the answer makes no sense: more than one result came")
+        raise pymysql.err.OperationalError(2013, "the query returned more than one result")
 
 
 def _at_least(connection: Any, need: int) -> bytes:
-    """Receive so many bytes, or more."""
+    """Receive at least ``need`` bytes."""
     parts, size = [], 0
     while size < need:
         part = connection._rfile.read1(_PIECE)
