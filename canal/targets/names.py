@@ -1,6 +1,6 @@
-"""What a target calls the tables and columns of the source, so that no two of them share a name.
+"""Map source tables and columns to unique names in a target.
 
-Never opens a target. The registry of names is stored by the target beside its progress, so it is checked across restarts too.
+Never opens a target. The target stores the registry of names with its progress, so restarts check it too.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from canal._util.bounded import Recent
 from canal.changes.change import Table
 from canal.errors import ConfigError, TargetError
 
-#: A table's name as the target knows it: schema and table, or the table alone.
+#: Name of a table in the target: schema and table, or the table alone.
 Path: TypeAlias = tuple[str, ...]
 
 _FORMAT: Final = 1
 _RENAME: Final = 'Give one of them another name by canal.Rule(to="…").'
-#: The letters of ASCII that some databases do not tell apart.
+#: Letters of ASCII that some databases compare without case.
 _ASCII: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
 def same(name: str) -> str:
-    """The fold of a target that tells all names apart."""
+    """Return the name: the fold of a target with case-sensitive names."""
     return name
 
 
 def ascii_lower(name: str) -> str:
-    """The fold of a target that does not tell A from a, but Ä from ä."""
+    """Return the name with ASCII letters in lower case: the fold of a target for which Ä and ä differ, but A and a do not."""
     return name.translate(_ASCII)
 
 
 @attrs.frozen(kw_only=True)
 class Naming:
-    """Which names a target takes, and which of them it does not tell apart.
+    """Rules of the names in one target.
 
     Args:
-        fold: two tables, or schemas, are one to the target if this returns the same of their names.
-        fold_columns: the same of columns.
-        longest: bytes of a name in UTF-8 at most; None: what the source takes.
-        schema: where a table is whose name has no schema; None: the target knows the table alone, whatever its schema.
-        is_flat: it knows one text for each table, ``schema.table``.
-        reserved: tables of the target that are this library's own.
-        takes_column: returns whether the target has a column of that name.
+        fold: function that returns the same text for names of tables and schemas that the target considers equal.
+        fold_columns: the same function for columns.
+        longest: maximum bytes of a name in UTF-8, or None for no limit below that of the source.
+        schema: schema of tables without one, or None if the target has no schemas.
+        is_flat: whether a table has one name, ``schema.table``.
+        reserved: tables of this library in the target.
+        takes_column: function that returns whether a column may have a name.
     """
 
     fold: Callable[[str], str] = same
@@ -57,7 +57,7 @@ class Naming:
     takes_column: Callable[[str], bool] = bool
 
     def path(self, table: Table) -> Path:
-        """The table's name as the target knows it."""
+        """Return the name of a table in the target."""
         if self.is_flat:
             return (table.name,)
         name = table.path[-1]
@@ -67,14 +67,14 @@ class Naming:
         return (schema, name) if schema else (name,)
 
     def folded(self, path: Path) -> Path:
-        """The same for all names that the target does not tell apart."""
+        """Return a path that is equal for names that the target considers equal."""
         return tuple([self.fold(part) for part in path])
 
     def check(self, table: Table) -> None:
-        """Check that the target takes the names of a table and of its columns.
+        """Check the names of a table and of its columns.
 
         Raises:
-            ConfigError: a name is too long, is one of this library's own, or two columns would be one.
+            ConfigError: a name is too long or reserved, or two columns would have one name.
         """
         path = self.path(table)
         shown = ".".join(path)
@@ -111,22 +111,22 @@ class Naming:
 
 @attrs.frozen
 class Written:
-    """A table of the target as it was when it was written last."""
+    """A table of the target as of the last commit."""
 
     mark: str
-    """What tells the table from another one with its name; "" if nothing does."""
+    """Mark that distinguishes the table from another table with the same name, or ""."""
 
     columns: frozenset[str]
     """Folded names."""
 
 
 class Names:
-    """Which table of the source each table of the target belongs to, and how it was when it was written last.
+    """Registry of the target's tables: the source table of each, and its state as of the last commit.
 
     Args:
-        naming: what the target tells apart.
-        text: what ``to_text`` returned when it was stored last; None: nothing is stored.
-        forget: how the stored names can be forgotten, for the remedy of a collision.
+        naming: rules of names in the target.
+        text: stored text of ``to_text``, or None.
+        forget: statement that deletes the stored names, for remedies.
     """
 
     def __init__(self, naming: Naming, text: str | None = None, forget: str = "") -> None:
@@ -136,15 +136,15 @@ class Names:
         self._owners: dict[Path, tuple[str, ...]] = {}
         self._claimed: Recent[Table, Path] = Recent()
         self.is_changed = False
-        """Whether there are names that are not stored yet. The target sets it to False when they are."""
+        """Whether the registry has unsaved changes. The target resets it after storing."""
         if text is not None:
             self._read(text)
 
     def claim(self, table: Table) -> Path:
-        """Return the table's name in the target, which from now on belongs to this table of the source.
+        """Return the table's name in the target and reserve the name for this source table.
 
         Raises:
-            ConfigError: it belongs to another one, or the target does not take the name.
+            ConfigError: the name belongs to another source table, or the target refuses it.
         """
         known = self._claimed.get(table)
         if known is not None:
@@ -166,11 +166,11 @@ class Names:
         return path
 
     def written(self, path: Path) -> Written | None:
-        """Return how a table was when it was written last; None if it never was."""
+        """Return the table as of the last commit, or None if it was never written."""
         return self._written.get(self.naming.folded(path))
 
     def keep(self, path: Path, mark: str, columns: Iterable[str]) -> None:
-        """Store how a table is that is about to be written."""
+        """Record the state of a table before a commit."""
         found = Written(mark, frozenset(map(self.naming.fold_columns, columns)))
         if self.written(path) != found:
             self._written[self.naming.folded(path)] = found
@@ -192,7 +192,7 @@ class Names:
         )
 
     def to_text(self) -> str:
-        """Return all of it, to be stored with the progress."""
+        """Return the registry as text, to be stored with the progress."""
         written = [[path, one.mark, sorted(one.columns)] for path, one in self._written.items()]
         tables = [[path, owner] for path, owner in self._owners.items()]
         return json.dumps({"v": _FORMAT, "tables": tables, "written": written})

@@ -1,6 +1,6 @@
-"""The tables of an SQL database that a writer makes, alters and checks before it puts rows into them.
+"""Create, alter and check the tables of a SQL database before rows are written.
 
-Never puts a row.
+Never writes a row.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from canal.targets.work import StateWork
 
 log = logging.getLogger("canal.pipe")
 
-#: What a table's mark begins with, where the database keeps it.
+#: Prefix of the mark of a table, as the database stores it.
 MARK: Final = "canal:"
 
 
 @attrs.frozen
 class SQLOptions:
-    """What all SQL targets can be told.
+    """Options of every SQL target.
 
     Args:
-        create: make tables that are not there: columns and primary key of the source's, and nothing else of it.
-        schema: what to do when the source's table has columns that the target's lacks: "add" adds them (rows that are there have
-            NULL in them until they change: what MySQL puts into them is not logged), "refuse" stops.
-        progress_table: its name; it is made where it is not there.
+        create: create missing tables with the columns and the primary key of the source, without other keys.
+        schema: if the target lacks a column of the source, "add" adds the column and "refuse" stops the pipe. Existing rows
+            have NULL in an added column until they change, because the log does not have the values.
+        progress_table: name of the progress table, which is created if it is missing.
     """
 
     create: bool = True
@@ -43,9 +43,9 @@ class SQLOptions:
 
 
 class Refused(Exception):
-    """A row is none that the database takes. The text says why, without a value of the row.
+    """The database refused a row. The message has the reason without a value of the row.
 
-    ``is_duplicate``: it has a unique value that another row has.
+    ``is_duplicate``: another row has the same unique value.
     """
 
     def __init__(self, text: str, *, is_duplicate: bool = False) -> None:
@@ -54,22 +54,22 @@ class Refused(Exception):
 
 
 class SQLTables(StateWork):
-    """What a writer knows of its tables. Each database says below what it does in its own way."""
+    """Cached state of a writer's tables. Subclasses implement the SQL dialect."""
 
     quote: ClassVar[str] = '"'
 
     def __init__(self, options: SQLOptions) -> None:
         super().__init__()
         self._options = options
-        self._known: dict[Path, tuple[Table, bool]] = {}  # whether it is there
+        self._known: dict[Path, tuple[Table, bool]] = {}  # whether the table exists
 
     def is_there(self, parts: Path) -> bool:
-        """Whether there is such a table, of one that was prepared."""
+        """Return whether a prepared table exists."""
         return self._known[parts][1]
 
     @abstractmethod
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """Run a statement; gives what has ``fetchall`` and ``rowcount``.
+        """Run a statement and return a result with ``fetchall`` and ``rowcount``.
 
         Raises:
             Refused: a value or row cannot be stored.
@@ -78,51 +78,51 @@ class SQLTables(StateWork):
 
     @abstractmethod
     def naming(self) -> Naming:
-        """Which names the database takes and tells apart."""
+        """Return the rules of names in the database."""
 
     @abstractmethod
     def columns(self, parts: Path) -> dict[str, str] | None:
-        """Names and declared types of a table's columns; None: there is no such table."""
+        """Return the declared types of a table's columns by name, or None if the table does not exist."""
 
     @abstractmethod
     def column_type(self, column: ColumnSchema) -> str:
-        """The type that holds every value of the source's column, and gives it back as it was."""
+        """Return the type that stores every value of the source's column and returns it unchanged."""
 
     def check_column(self, column: ColumnSchema, declared: str) -> str:
-        """Why a column of the target does not keep values as they are; "" where it does, or refuses those that it cannot keep."""
+        """Return why a column may change values, or "" if it stores them unchanged or refuses them."""
         return ""
 
     def key_type(self, column: ColumnSchema) -> str:
-        """The type of a column of the key, which tells all values apart that the source may tell apart.
+        """Return a type for a key column that distinguishes every value that the source may distinguish.
 
         Raises:
-            TargetSchemaError: there is none.
+            TargetSchemaError: the database has no such type.
         """
         return self.column_type(column)
 
     def weak_key(self, table: Table, parts: Path) -> str:
-        """The column of the key of a table that is there which does not tell all values apart, and why; "" where all do."""
+        """Return which key column of an existing table merges values, and why; "" if none does."""
         return ""
 
     def mark_of(self, parts: Path) -> str:
-        """Return the mark that a table was made with; "" if it has none."""
+        """Return the mark that a table was created with, or "" if the table has none."""
         return ""
 
     def create_table(self, parts: Path, columns: str, mark: str) -> None:
-        """Make a table with a mark, which goes with it."""
+        """Create a table with a mark that is dropped with it."""
         self.execute(f"CREATE TABLE {self.named(parts)} ({columns})")
 
     def patient(self) -> AbstractContextManager[None]:
-        """Around statements that may take long for good reason: they alter or empty a table."""
+        """Allow statements that may take long, because they alter or empty a table."""
         return nullcontext()
 
     def create_parent(self, parts: Path) -> None:
-        """Make the schema of a table that is about to be made."""
+        """Create the schema of a new table."""
 
     def prepare(self, state: TableState) -> bool:
-        """See that there is a table, with all columns; statements that do that may commit by themselves.
+        """Create or alter the table so that it has all columns. The statements may commit implicitly.
 
-        Returns whether the columns may be others than before.
+        Return whether the columns may have changed since the last call.
         """
         table, parts = state.table, self.names.naming.path(state.table)
         known = self._known.get(parts)
@@ -141,34 +141,34 @@ class SQLTables(StateWork):
         return True
 
     def _check_written(self, table: Table, parts: Path, there: Mapping[str, str] | None) -> None:
-        """Check that a table is the one that was written before.
+        """Check that the table is the same one as at the last commit.
 
         Raises:
-            TargetLostError: it is not.
+            TargetLostError: the table or a column was dropped, or another table has the name.
         """
         written = self.names.written(parts)
         if written is None:
             return
         lost, shown, fold = "", ".".join(parts), self.names.naming.fold_columns
         if there is None:
-            lost = f"the table {shown}, which has rows of {table.source}, is gone"
-        elif (mark := self.mark_of(parts)) != written.mark:
-            lost = f"the table {shown} is another one than that with the rows of {table.source}: its mark is {mark or 'missing'}"
+            lost = f"the table {shown} with the rows of {table.source} was dropped"
+        elif self.mark_of(parts) != written.mark:
+            lost = f"the table {shown} with the rows of {table.source} was replaced by another table"
         elif gone := written.columns.intersection(map(fold, table.names.names)).difference(map(fold, there)):
-            lost = f"the column {min(gone)} of {shown}, which has values of {table.source}, is gone"
+            lost = f"the column {min(gone)} of {shown} with values of {table.source} was dropped"
         if lost and self.accepts_lost:
-            log.warning("%s; the changes from here on go into what is there now", lost)
+            log.warning("%s; later changes are written to the present table", lost)
         elif lost:
             raise TargetLostError(
                 lost,
-                remedy=f"Restore it together with {self._options.progress_table}. Or load all tables anew: drop those of the"
-                f' stream, delete its rows from {self._options.progress_table}, and start with snapshot="initial". Or, if the'
-                f" target is right as it is now: {self.names.forget}",
+                remedy=f"Restore the table together with {self._options.progress_table}. Or reload all tables: drop the tables of"
+                f" the stream, delete the rows of the stream from {self._options.progress_table}, and start with"
+                f' snapshot="initial". Or, if the present table is correct: {self.names.forget}',
             )
 
     def _create(self, table: Table, parts: Path) -> None:
         if not self._options.create:
-            raise TargetSchemaError(f"there is no table {'.'.join(parts)}", remedy="Make it, or give the target create=True.")
+            raise TargetSchemaError(f"there is no table {'.'.join(parts)}", remedy="Create it, or set create=True of the target.")
         columns = []
         for column in table.columns:
             is_key = column.name in table.keys
@@ -181,7 +181,7 @@ class SQLTables(StateWork):
 
     @contextmanager
     def _about(self, table: Table, parts: Path, what: str) -> Iterator[None]:
-        """Tell which table it is that the database does not make or alter, and of which columns."""
+        """Add the table and its key columns to an error of CREATE or ALTER."""
         try:
             with self.patient():
                 yield
@@ -194,8 +194,8 @@ class SQLTables(StateWork):
             said = " ".join(str(error.__cause__.args[-1]).split()) if error.__cause__ and error.__cause__.args else f"{error}"
             raise TargetSchemaError(  # the text of the server has no value of a row, as there is none in the statement
                 f"the table {'.'.join(parts)}, of {table.source} with the key ({kinds}), cannot be {what}: {said}",
-                remedy="Make or alter it yourself, with columns that take the values, or leave columns out by "
-                "canal.Rule(fields=…), or give other keys by canal.Rule(keys=…).",
+                remedy="Create or alter it yourself with columns that store the values, or exclude columns by "
+                "canal.Rule(fields=…), or choose other keys by canal.Rule(keys=…).",
             ) from error.__cause__
 
     def _check(self, table: Table, parts: Path, there: Mapping[str, str]) -> None:
@@ -205,7 +205,7 @@ class SQLTables(StateWork):
         if lacking and self._options.schema == "refuse":
             raise TargetSchemaError(
                 f"the table {'.'.join(parts)} lacks {', '.join(column.name for column in lacking)}",
-                remedy='Alter it as the source was altered, or give the target schema="add".',
+                remedy='Add the columns as at the source, or set schema="add" of the target.',
             )
         for column in table.columns:
             if column not in lacking and (why := self.check_column(column, declared[fold(column.name)])):

@@ -1249,8 +1249,8 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "a table that was replaced is written",
         "targets/sql_tables.py",
-        "(mark := self.mark_of(parts)) != written.mark:",
-        "(mark := self.mark_of(parts)) == '?':",
+        "elif self.mark_of(parts) != written.mark:",
+        "elif False:",
         f"{_LOST}[sqlite-replaced]",
         f"{_LOST}[mysql-replaced]",
     ),

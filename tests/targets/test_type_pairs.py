@@ -33,7 +33,7 @@ TYPES: Final[Mapping[str, Sequence[str]]] = {
         *("BLOB", "", "DATE", "DATETIME", "BOOLEAN", "TIMESTAMP", "JSON", "STRING", "POINT", "CHARINT", "ANY"),
     ],
     "duckdb": [
-        *("TINYINT", "UTINYINT", "SMALLINT", "INTEGER", "UINTEGER", "BIGINT", "UBIGINT", "HUGEINT", "UHUGEINT", "DECIMAL(10,2)"),
+        *("TINYINT", "UINTEGER", "BIGINT", "HUGEINT", "DECIMAL(10,2)"),  # each value that is refused costs a commit
         *("DECIMAL(12,4)", "DECIMAL(5,1)", "DECIMAL(38,0)", "DECIMAL(38,30)", "FLOAT", "DOUBLE", "BOOLEAN", "VARCHAR", "BLOB"),
         *("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMPTZ", "INTERVAL", "JSON", "UUID"),
         *("BIT", "ENUM('a','b')", "VARCHAR[]", "TIMETZ"),
@@ -103,6 +103,7 @@ def test_value_is_kept_or_refused_in_a_column_of_each_type(
             fit = [one for one, theirs in declared.items() if not work.check_column(column, theirs)]
             own = work.column_type(column)
             chosen = [own, *fit]
+            literals = literals[:3] if kind == "duckdb" else literals  # each is a commit
             pairs[f"t{number}"] = [Pair(one, Column(f"v{at}", name, text, tuple(literals)), own) for at, one in enumerate(chosen)]
             columns = ", ".join(f'"v{at}" {one}' if kind != "mysql" else f"v{at} {one}" for at, one in enumerate(chosen))
             path = work.names.naming.path(canal.changes.Table(f"{place.database}.t{number}", "t", database=place.database))
