@@ -52,6 +52,8 @@ class Unit:
     """Those of each entry."""
     parked: list[Change] = attrs.field(factory=list)
     """What a rule could not be applied to, where that is to be parked."""
+    asked: int = 0
+    """The number of row changes that were fetched at once, about."""
     failure: CanalError | None = None
     """What lies right behind ``end`` and cannot be read: the message is not to be acked."""
 
@@ -121,13 +123,13 @@ class Units:
         self._out.popleft()
 
     def pace(self, unit: Unit, seconds: float) -> None:
-        """Fetch more changes at once if a unit was full and slow to write, else ``batch_size`` again.
+        """Fetch twice as many changes at once as a unit that was full and slow to write, or else half as many as now.
 
         A commit of a lake takes as long for ten thousand changes as for ten. Existing rows can be written only if the stream
         keeps up with the source.
         """
-        is_slow = seconds > _SLOW and unit.message.row_count >= self._size
-        self._size = max(min(2 * self._size, _MOST), self.batch_size) if is_slow else self.batch_size
+        is_slow = seconds > _SLOW and unit.message.row_count >= unit.asked
+        self._size = max(min(2 * unit.asked, _MOST) if is_slow else self._size // 2, self.batch_size)
 
     def rollback(self) -> None:
         """Have all that is not acked again."""
@@ -163,13 +165,16 @@ class Units:
 
     def _next(self) -> Unit | None:
         over = self.instance._is_over(self.client_id)  # before the get: what came last goes first
-        message = self._get(self._size, self.linger)
+        asked = self._size
+        message = self._get(asked, self.linger)
         if message and self.is_whole:
             message = self._whole(message)
         if not message:
             self.is_over = over
             return None
-        return self._unit(message)
+        unit = self._unit(message)
+        unit.asked = asked
+        return unit
 
     def _get(self, size: int, linger: float) -> Message:
         return self.instance._read(size, self.poll, linger, self.client_id)
