@@ -42,7 +42,7 @@ from canal.position import Position, journal_key
 from canal.rows.values import ABSENT
 from canal.snapshot.rows import Name, Rows, ServerTables, SourceTable, TableMissingError, TableReader
 from canal.snapshot.values import Forms
-from canal.targets.protocol import ArrowWork, Guarantee, Load, Progress, Readable, Target, Work
+from canal.targets.protocol import ArrowWork, EmptyCheckable, Guarantee, Load, Progress, Readable, Target, Work
 
 log = logging.getLogger("canal.pipe")
 
@@ -383,6 +383,8 @@ class Initial:
             elif progress.load is not None:
                 loads[key] = progress.load
         self._loads = {key: load for key, load in loads.items() if load.left}
+        if self._loads:
+            self._tables.check()
         self._of_tables = max(self._of_tables, sum(len(load.left) for load in self._loads.values()))
         for name in chain.from_iterable(load.left for load in self._loads.values()):
             if name not in self._sources:
@@ -422,7 +424,8 @@ class Initial:
                 remedy="Name columns that tell them apart by canal.Rule(keys=…), leave the table out by the filter, or let a log"
                 " of changes be the target.",
             )
-        if isinstance(work, Readable) and next(iter(work.scan(table)), None) is not None:
+        has_rows = isinstance(work, Readable) and next(iter(work.scan(table)), None) is not None
+        if has_rows or isinstance(work, EmptyCheckable) and not work.is_empty(table):
             raise StreamMismatchError(
                 f"the target's table {table.name} has rows already, of which it is not known that this stream has written them",
                 remedy='Empty the table, give the stream the name that wrote it, or leave out snapshot="initial".',
@@ -453,14 +456,38 @@ class Initial:
         left = self._left()
         named = {_folded(name) for name in touched(entry, lambda schema, table: True, ())}
         unsure = statement.doubtful or statement.schema_wide
+        renamed = {_folded(old): new for old, new in statement.renames}
         for name in left:
             if not unsure and _folded(name) not in named:
                 continue
             if self._window is not None and self._window.name == name:
                 self._close_window()
             self._sources.pop(name, None)
+            if (
+                (new := renamed.get(_folded(name))) is not None
+                and (new := (new[0], new[1])) not in left
+                and self._follow(name, new)
+            ):
+                continue
             if is_new(entry, *name) or entry.event_type is EventType.ERASE and not unsure:
                 self._leave(name, "its rows are in the log from its creation on" if is_new(entry, *name) else "it was dropped")
+
+    def _follow(self, name: Name, new: Name) -> bool:
+        """Read the other rows of a renamed table by its new name; return whether its changes are delivered."""
+        assert self._names is not None
+        if not self._tables.delivers(new):
+            return False
+        log.info("the rows of %s are read as %s, its new name", ".".join(name), ".".join(new))
+        self._names = [new if one == name else one for one in self._names]
+        for key, load in list(self._loads.items()):
+            if name not in load.left:
+                continue
+            left = tuple([new if one == name else one for one in load.left])
+            del self._loads[key]
+            self._loads["" if self._target.scope == "all" else self._rules.name_of(".".join(new))] = attrs.evolve(load, left=left)
+        if name in self._keyless:
+            self._keyless = self._keyless - {name} | {new}
+        return True
 
     def keep(self, changes: Changes) -> Changes:
         """Return the changes without those that are in rows which are still to be read whole."""
@@ -669,6 +696,7 @@ class Initial:
 
 
 def as_tried(look: Callable[[Name], SourceTable], name: Name) -> SourceTable:
+    """Look at a table on the thread that reads."""
     with as_own():
         return look(name)
 

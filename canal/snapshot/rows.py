@@ -101,6 +101,12 @@ class TableReader(Protocol):
     def names(self) -> list[Name]:
         """Return the tables whose changes the stream would deliver, sorted."""
 
+    def delivers(self, name: Name) -> bool:
+        """Return whether the stream delivers changes of a table of this name."""
+
+    def check(self) -> None:
+        """Raise ConfigError if the source logs parts of rows."""
+
     def look(self, name: Name) -> SourceTable:
         """Return a table as it is now.
 
@@ -149,6 +155,15 @@ class ServerTables:
     _made: Recent[Name, tuple[TableSchema, Table, Selection]] = attrs.field(factory=Recent)
 
     def names(self) -> list[Name]:
+        rows = [texts(row) for row in self._open().run(_NAMES, doing="list the tables")]
+        there = {(str(schema), str(table)) for schema, table in rows if str(schema).lower() not in _SYSTEM}
+        accepted = {name for name in there if self.accepts(*name)}
+        return sorted(name for name in accepted if self.has_shadows or not _is_shadow(name, accepted))
+
+    def delivers(self, name: Name) -> bool:
+        return self.accepts(*name)
+
+    def check(self) -> None:
         session = self._open()
         if not session.server.full_images:
             raise ConfigError(
@@ -156,10 +171,6 @@ class ServerTables:
                 " a row yet cannot complete them",
                 remedy="SET GLOBAL binlog_row_image=FULL until the rows are loaded.",
             )
-        rows = [texts(row) for row in session.run(_NAMES, doing="list the tables")]
-        there = {(str(schema), str(table)) for schema, table in rows if str(schema).lower() not in _SYSTEM}
-        accepted = {name for name in there if self.accepts(*name)}
-        return sorted(name for name in accepted if self.has_shadows or not _is_shadow(name, accepted))
 
     def look(self, name: Name) -> SourceTable:
         return self._source_table(name, self._found(name))

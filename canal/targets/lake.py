@@ -235,6 +235,10 @@ class _Rows(StateWork):
             )
         return None if wanted == kind else wanted
 
+    def is_empty(self, table: Table) -> bool:
+        with self._target.table_target(table.name).begin(self._stream, table.keys) as work:
+            return work.schema is None or work.is_empty()
+
     def read(self, table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
         with self._target.table_target(table.name).begin(self._stream, table.keys) as work:
             if work.schema is None:

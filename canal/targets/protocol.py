@@ -244,6 +244,14 @@ class Readable(Protocol):
 
 
 @runtime_checkable
+class EmptyCheckable(Protocol):
+    """A work that reports whether a table has rows, if it is not ``Readable``."""
+
+    def is_empty(self, table: Table) -> bool:
+        """Return whether the table has no rows, or does not exist."""
+
+
+@runtime_checkable
 class ArrowWork(Protocol):
     """A work that accepts columns: its ``apply`` gets ``canal.changes.Changes``, which has the columns of each table."""
 

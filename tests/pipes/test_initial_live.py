@@ -17,7 +17,7 @@ import canal
 from canal.errors import StreamMismatchError
 from canal.pipes import Pipe, initial
 from canal.snapshot.rows import ServerTables
-from canal.targets import JSONLinesTarget, SQLiteTarget
+from canal.targets import DeltaTarget, JSONLinesTarget, SQLiteTarget
 from canal.testing.servers import ThrowawayServer
 from tests.support.fix_servers import Line
 from tests.support.live import source
@@ -158,10 +158,73 @@ def test_a_target_that_has_rows_of_unknown_origin_is_refused(server: ThrowawaySe
 def test_a_server_that_logs_parts_of_rows_is_refused(line: Line, tmp_path: Path) -> None:
     with line.server("--binlog-row-image=MINIMAL") as server:
         server.query("CREATE DATABASE d")
+        server.query("CREATE TABLE d.a (id INT PRIMARY KEY)")
         with canal.Instance(config(server, "d", tmp_path)) as instance:
             instance.subscribe()
             with pytest.raises(canal.ConfigError, match="binlog_row_image"):
                 canal.pipe(instance, SQLiteTarget(tmp_path / "copy.db"), snapshot="initial").run()
+
+
+def test_partial_images_after_the_load_are_accepted(line: Line, tmp_path: Path) -> None:
+    with line.server() as server:
+        server.query("CREATE DATABASE d")
+        server.query("CREATE TABLE d.a (id INT PRIMARY KEY)")
+        server.query("INSERT INTO d.a VALUES (1)")
+        with canal.Instance(config(server, "d", tmp_path)) as instance:
+            instance.subscribe()
+            for image in ("FULL", "MINIMAL"):
+                server.query(f"SET GLOBAL binlog_row_image = '{image}'")
+                with canal.pipe(instance, SQLiteTarget(tmp_path / "copy.db"), snapshot="initial") as pipe:
+                    server.query(f"INSERT INTO d.a VALUES ({len(image)})")
+                    until(lambda: is_loaded(pipe), 60)
+    assert rows(tmp_path / "copy.db", "a") == [(1,), (4,), (7,)]
+
+
+def test_a_lake_that_has_rows_of_unknown_origin_is_refused(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
+    server.query(f"CREATE TABLE `{database}`.a (id INT PRIMARY KEY)")
+    server.query(f"INSERT INTO `{database}`.a VALUES (1)")
+    target = DeltaTarget(tmp_path)
+    with canal.Instance(config(server, database, tmp_path)) as instance:
+        instance.subscribe()
+        with canal.pipe(instance, target, snapshot="initial") as pipe:
+            until(lambda: is_loaded(pipe), 60)
+        with pytest.raises(StreamMismatchError, match="has rows already"):
+            canal.pipe(instance, target, snapshot="initial", stream="another").run()
+
+
+def test_a_table_that_is_renamed_before_its_rows_are_read_is_read_by_its_new_name(
+    server: ThrowawayServer, database: str, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        server.query(f"CREATE TABLE `{database}`.{name} (id INT PRIMARY KEY)")
+        server.query(f"INSERT INTO `{database}`.{name} VALUES (1), (2)")
+    with canal.Instance(config(server, database, tmp_path)) as instance:
+        instance.subscribe()
+        with closing(server.connect(database=database)) as connection, connection.cursor() as cursor:
+            cursor.execute("LOCK TABLES a WRITE")  # its rows cannot be read
+            with canal.pipe(instance, JSONLinesTarget(tmp_path / "log"), snapshot="initial") as pipe:
+                until(lambda: pipe.status().load, 60)
+                server.query(f"RENAME TABLE `{database}`.b TO `{database}`.c")
+                until(lambda: "RENAME" in (tmp_path / "log").read_text(), 60)
+                cursor.execute("UNLOCK TABLES")
+                until(lambda: is_loaded(pipe), 60)
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    read = [(line["table"].rpartition(".")[2], line["after"]["id"]) for line in lines if line["op"] == "READ"]
+    assert sorted(read) == [("a", 1), ("a", 2), ("c", 1), ("c", 2)]
+
+
+def test_stop_does_not_wait_for_a_read(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
+    server.query(f"CREATE TABLE `{database}`.a (id INT PRIMARY KEY)")
+    server.query(f"INSERT INTO `{database}`.a VALUES (1)")
+    with canal.Instance(config(server, database, tmp_path)) as instance:
+        instance.subscribe()
+        with closing(server.connect(database=database)) as connection, connection.cursor() as cursor:
+            cursor.execute("LOCK TABLES a WRITE")
+            pipe = canal.pipe(instance, SQLiteTarget(tmp_path / "copy.db"), snapshot="initial").start()
+            until(lambda: any("lock" in str(row) and "FROM" in str(row) for row in server.query("SHOW FULL PROCESSLIST")), 60)
+            pipe.stop()
+            cursor.execute("UNLOCK TABLES")
+    assert rows(tmp_path / "copy.db", "a") == []
 
 
 def test_a_stream_that_has_a_progress_only_goes_on(server: ThrowawayServer, database: str, tmp_path: Path) -> None:
