@@ -1,16 +1,15 @@
-"""Existing rows beside the changes of a pipe: what is read when, and what of it is written at which place of the stream.
+"""Initial load of a pipe: reads existing rows in chunks while the stream goes on.
 
-Never writes anything, and never reads rows on the pipe's thread.
+Never writes to a target, and never reads rows on the pipe's thread.
 
-Rows are read in chunks of a key while the stream goes on. A window of a table opens at a position of the stream. Then the
-table is waited for until it shows all that the log has up to there. Each chunk that is read from then on may show changes
-that come later in the stream, but none behind the end of the log after its read. When the stream has passed that end, the
-chunk is written there, without the rows whose key a change has touched since the window opened: the stream has written those
-as they are now, or has taken them away. A statement about the table closes the window, and what was read is read again. The
-last key that was written stands in the progress, in the commit of the rows.
+A window of a table opens at a position of the stream. The reader waits until the table shows all changes before that position.
+Then it reads chunks. A chunk may show changes that the stream delivers later, but none after the end of the log at its read.
+When the stream has passed that end, the pipe writes the chunk without the keys that changed since the window opened: the
+stream has written those rows. A statement that affects the table closes the window, and its chunks are read again. The
+progress stores the last key in the commit of the rows.
 
-A table whose rows no key tells apart is read whole, at one position. Its changes before that position are in its rows. Those
-behind it are held until the rows are written.
+A table without a key is read as a whole, at one position. Its changes before that position are dropped. Later changes are held
+until the rows are written.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ from canal.targets.protocol import ArrowWork, EmptyCheckable, Guarantee, Load, P
 
 log = logging.getLogger("canal.pipe")
 
-#: Rows of a chunk at least.
+#: Minimum number of rows of a chunk.
 _CHUNK_ROWS: Final = 20_000
 #: No further chunk is read while chunks with so many rows, or bytes, wait for the stream.
 _AHEAD_ROWS: Final = 100_000
 _AHEAD_BYTES: Final = 64 << 20
-#: Keys that a window remembers at most. More: chunks that are read later are compared with a later position.
+#: Maximum number of keys in a window.
 _MOST_TOUCHED: Final = 500_000
 #: Seconds between two log lines about a table.
 _PACE: Final = 10.0
@@ -61,45 +60,45 @@ _FIRST_PAUSE, _PAUSE = 0.2, 30.0
 
 @attrs.frozen
 class LoadStatus:
-    """How far the existing rows of a pipe's tables are."""
+    """Progress of an initial load."""
 
     table: str
-    """Which one is being read."""
+    """The table in progress."""
 
     rows: int
-    """Rows of it that are in the target, or that the stream has written."""
+    """Rows of the table that were loaded, or that the stream has written."""
 
     of: int
-    """As the source estimates its rows."""
+    """The source's estimate of the table's rows."""
 
     tables: int
-    """Tables that are done."""
+    """Number of loaded tables."""
 
     of_tables: int
 
     seconds_left: float | None
-    """For this table, about; None: not known yet."""
+    """Estimate for the table, or None if unknown."""
 
 
 @attrs.frozen
 class SnapshotBatch:
-    """Rows to be written at the place where the stream is."""
+    """Rows to write at the stream's position."""
 
     key: str
-    """Of which progress: the table of the target, or ""."""
+    """The target's table that has the progress, or ""."""
 
     changes: Changes = attrs.field(repr=False)
     parked: list[Change] = attrs.field(repr=False)
     load: Load | None
-    """What is left after them."""
+    """The load that is left after the rows."""
 
     chunks: int
-    """The number of chunks that the rows are of."""
+    """Number of chunks."""
 
 
 @attrs.define(eq=False)
 class _Chunk:
-    """Rows that were read at one moment and wait for their place in the stream.
+    """Rows of one read. They wait until the stream has passed its end of the log.
 
     Args:
         first: the number of the table's rows in earlier chunks.
@@ -108,7 +107,7 @@ class _Chunk:
     rows: Rows
     first: int
     _left: dict[Key, tuple[int, int]] | None = None
-    """The rows that no change has touched, by their keys: the numbers of the entry and of the row in it. None: all rows."""
+    """By key, the numbers of the entry and of the row within it, without touched keys. None: no key was touched."""
 
     def __attrs_post_init__(self) -> None:
         done = self.first
@@ -146,7 +145,7 @@ class _Chunk:
         return [entry for entry, own in zip(self.rows.entries, numbers) if own]
 
     def changes(self, entry: Entry, table: Table, json_text: bool) -> list[Change]:
-        """Return the rows of an entry, with JSON as text or as the instance gives it."""
+        """Return the rows of an entry as changes."""
         rows = decode_rows(entry, json_text)
         if json_text and entry.table is not None and not entry.table.decoder.json_text:
             rows = with_json(rows, table)
@@ -156,11 +155,11 @@ class _Chunk:
 
 @attrs.define(eq=False)
 class _Window:
-    """A table's chunks that were read, and the keys that changes have touched since a position of the stream."""
+    """Pending chunks of a table, and the keys that changed since a position of the stream."""
 
     name: Name
     at: Position | None
-    """The next chunk must show all changes before it; None: those before the stream's position when the read begins."""
+    """The next chunk must show all changes before this position. None: use the stream's position at the next read."""
 
     source: SourceTable
     keys: KeyRules
@@ -181,7 +180,7 @@ class _Window:
         return rows >= _AHEAD_ROWS or rows * self.source.row_bytes >= _AHEAD_BYTES
 
     def forget(self) -> None:
-        """Forget the touched keys: no chunk that was read has them, and the next one is read at a later position."""
+        """Drop the touched keys from pending chunks and clear them. The next chunk is read at a later position."""
         for chunk in self.ready:
             chunk.drop(self.touched, self)
         self.touched.clear()
@@ -199,7 +198,7 @@ class _Window:
         return self.keys.exact(tuple(values))
 
     def touch(self, entry: Entry) -> bool:
-        """Note the keys of an entry of rows; False: a row is not known as a whole, so it must be read again."""
+        """Record the keys of an entry. Return False if a row image is partial."""
         found: list[Key] = []
         is_whole = True
         for row in decode_rows(entry, True):
@@ -215,14 +214,13 @@ class _Window:
 def initial_of(
     instance: Instance, target: Target, rules: Rules, *, client_id: int, parks: bool, batch_size: int, json_text: bool
 ) -> Initial:
-    """Return what loads the existing rows of the tables that a client of an instance follows.
+    """Return the initial load of a client's tables.
 
     Args:
-        json_text: the target takes JSON as text, whatever the instance gives.
+        json_text: deliver JSON as text.
 
     Raises:
-        ConfigError: the instance has no server or an option that rows which are read cannot go through; the target keeps no
-            progress.
+        ConfigError: the instance has no server, or has a row filter or hooks; the target stores no progress.
     """
     config = instance.config
     if config is None:
@@ -249,7 +247,7 @@ def initial_of(
 
 @attrs.define(eq=False)
 class Passed:
-    """How far a stream is of which nothing comes: its filters leave out transactions, and no cursor moves for them.
+    """Position of an idle stream. If the filters drop all transactions, the cursor does not move.
 
     ``position`` is one up to which all that there is for the client was handed out.
     """
@@ -262,18 +260,18 @@ class Passed:
     _rounds: int = 0
 
     def came(self) -> None:
-        """Something came."""
+        """Reset after a message."""
         self._seen = self._found = None
 
     def nothing_came(self) -> None:
-        """A get has come back empty."""
+        """Update after an empty get."""
         if self._found is not None:
             self._rounds += 1
-            if self._rounds == 2:  # the second get began after all up to there was in the store
+            if self._rounds == 2:  # the second get began when the store had everything before the position
                 self.position, self._found = self._found, None
         if self._seen is not None and self._found is None:
             position, complete = self._seen
-            # The source had nothing more, after what was received up to the position had been put into the store.
+            # The source was idle after the store received everything before the position.
             if self.instance._parts.parser_info.complete_to > complete:
                 self._found, self._seen, self._rounds = position, None, 0
         if self._seen is None:
@@ -284,16 +282,16 @@ class Passed:
 
 
 class Initial:
-    """The existing rows of the tables that a pipe follows.
+    """Initial load of a pipe's tables.
 
     Args:
-        tables: reads them.
-        target: of the pipe.
-        rules: what becomes of rows; its own, as it is used by another thread.
-        parks: whether rows that a rule cannot be applied to are parked.
-        executor: runs what reads tables, one after the other.
-        json_text: whether the target takes JSON as text, whatever the instance gives.
-        chunk_rows: rows of a chunk.
+        tables: reads the tables.
+        target: the target of the pipe.
+        rules: rules to apply to rows.
+        parks: send rows that a rule rejects to the dead letters.
+        executor: runs reads in sequence.
+        json_text: deliver JSON as text.
+        chunk_rows: number of rows of a chunk.
     """
 
     def __init__(
@@ -326,15 +324,15 @@ class Initial:
 
     @property
     def is_done(self) -> bool:
-        """Whether all rows are in the target."""
+        """Whether the load is complete."""
         return not self._loads
 
     def load(self, key: str) -> Load | None:
-        """Return what a commit writes as what is left."""
+        """Return the load to store in a commit."""
         return self._loads.get(key)
 
     def status(self) -> LoadStatus | None:
-        """Return how far it is; None: it is done."""
+        """Return the progress, or None if the load is complete."""
         first = next(iter(self._loads.values()), None)
         if first is None:
             return None
@@ -351,7 +349,7 @@ class Initial:
         )
 
     def close(self) -> None:
-        """End what is read."""
+        """Stop reading and close the connection."""
         self._close_window()
         self._tables.close()
         self._executor.shutdown()
@@ -359,14 +357,14 @@ class Initial:
     # -- the state that the target has ------------------------------------------------------------------------------------
 
     def begin(self, work: Work, known: Callable[[str], Progress | None]) -> None:
-        """Take up what the target has of it: when a writer begins.
+        """Resume from the target's progress.
 
         Args:
-            known: the progress of a table of the target, or of "".
+            known: returns the progress of a table of the target, or of "".
 
         Raises:
-            ConfigError: a table has no key for this target, or a rule names tables by their rows.
-            StreamMismatchError: the target has rows of a table already.
+            ConfigError: a table has no key, or a rule names tables by row.
+            StreamMismatchError: a target table is not empty.
         """
         self._close_window()
         least = work.arrow_from if isinstance(work, ArrowWork) else None
@@ -388,14 +386,14 @@ class Initial:
         self._of_tables = max(self._of_tables, sum(len(load.left) for load in self._loads.values()))
         for name in chain.from_iterable(load.left for load in self._loads.values()):
             if name not in self._sources:
-                with contextlib.suppress(TableMissingError):  # it is noticed again when its turn comes
+                with contextlib.suppress(TableMissingError):  # reported when its load begins
                     self._sources[name] = self._tables.look(name)
                     if name in fresh:
                         self._check(work, self._sources[name])
         self._keyless = {name for name in self._left() if name in self._sources and not self._sources[name].identity}
 
     def _groups(self) -> dict[str, list[Name]]:
-        """The tables by what their progress is filed under in the target."""
+        """Return the tables by the key of their progress."""
         assert self._names is not None
         if self._target.scope == "all":
             return {"": self._names}
@@ -414,7 +412,7 @@ class Initial:
         return list(chain.from_iterable(load.left for load in self._loads.values()))
 
     def _check(self, work: Work, source: SourceTable) -> None:
-        """Refuse what could not be written, before anything is."""
+        """Raise an error if the table cannot be loaded."""
         if self._target.is_log:
             return
         table = self._rules.table(source.table)
@@ -434,7 +432,7 @@ class Initial:
     # -- the stream ---------------------------------------------------------------------------------------------------------
 
     def saw(self, entries: Iterable[Entry]) -> None:
-        """Note what the stream brings, before any of it is written."""
+        """Record the stream's changes before they are written."""
         if not self._loads:
             return
         for entry in entries:
@@ -473,7 +471,7 @@ class Initial:
                 self._leave(name, "its rows are in the log from its creation on" if is_new(entry, *name) else "it was dropped")
 
     def _follow(self, name: Name, new: Name) -> bool:
-        """Read the other rows of a renamed table by its new name; return whether its changes are delivered."""
+        """Load a renamed table by its new name. Return False if the filter drops the new name."""
         assert self._names is not None
         if not self._tables.delivers(new):
             return False
@@ -490,7 +488,7 @@ class Initial:
         return True
 
     def keep(self, changes: Changes) -> Changes:
-        """Return the changes without those that are in rows which are still to be read whole."""
+        """Return the changes without those of tables that are read as a whole later."""
         if not self._keyless:
             return changes
         kept = []
@@ -502,7 +500,7 @@ class Initial:
         return Changes([kept])
 
     def _leave(self, name: Name, why: str) -> None:
-        """Do not read a table, or no more of it."""
+        """Remove a table from the load."""
         log.warning("the rows of %s are not read, or no more of them: %s", ".".join(name), why)
         if self._names is not None and name in self._names:
             self._names.remove(name)
@@ -522,10 +520,11 @@ class Initial:
     # -- the rows -----------------------------------------------------------------------------------------------------------
 
     def step(self, at: Position, passed: Position | None = None) -> SnapshotBatch | None:
-        """Return what is to be written now that all up to ``at`` is written, if anything is.
+        """Return the rows to write at the stream's position, if any.
 
         Args:
-            passed: the stream has nothing up to there that is not written.
+            at: all changes before this position are written.
+            passed: the same for an idle stream.
 
         Raises:
             CanalError: a table cannot be read.
@@ -558,7 +557,7 @@ class Initial:
         return self._batch(key, load, window, chunks) if chunks else None
 
     def wrote(self, batch: SnapshotBatch) -> None:
-        """What ``step`` returned is committed."""
+        """Record that the batch is committed."""
         window, before = self._window, self._loads[batch.key]
         assert window is not None
         for _ in range(batch.chunks):
@@ -584,7 +583,7 @@ class Initial:
         return self._window
 
     def _close_window(self) -> None:
-        """What was read of a table is of no use."""
+        """Discard the chunks, and stop the read."""
         window, self._window = self._window, None
         if window is not None and window.reading is not None:
             self._cancelled.set()
@@ -594,7 +593,7 @@ class Initial:
                 window.reading.result()
 
     def _take(self, window: _Window) -> bool:
-        """Take the chunk that was read, if there is one; return whether no chunk is being read."""
+        """Add a finished chunk to the window. Return False while a chunk is being read."""
         if window.reading is None:
             return True
         if not window.reading.done():
@@ -607,11 +606,11 @@ class Initial:
         return True
 
     def _advance(self, window: _Window, load: Load, at: Position) -> None:
-        """Take the chunk that was read, and begin to read the next one."""
+        """Add a finished chunk, and start to read the next chunk."""
         if not self._take(window):
             return
         last = window.ready[-1] if window.ready else None
-        if last is not None and last.rows.source.identity != window.source.identity:  # a statement has changed its keys
+        if last is not None and last.rows.source.identity != window.source.identity:  # an ALTER changed the key
             self._close_window()
             self._keyless = {name for name in self._keyless if name != window.name}
             if not last.rows.source.identity:
@@ -642,7 +641,7 @@ class Initial:
         return SnapshotBatch(key, Changes(parts, *self._columns), parked, after, len(chunks))
 
     def _part(self, chunk: _Chunk, entry: Entry, parked: list[Change]) -> Part:
-        """Return the rows of an entry, decoded only if a rule has to see them."""
+        """Return the rows of an entry. Decode them only for rules that need rows."""
         table = chunk.rows.source.table
         plan = self._rules.plan(table)
         if plan is None or plan.has_columns:
@@ -692,17 +691,17 @@ class Initial:
             rows = self._tables.read(window.name, after, order, self._chunk_rows, cancelled)
         else:
             rows = self._tables.read_whole(window.name, cancelled)
-        return _Chunk(rows, done if order == rows.source.order else 0)  # of another order: the table's first rows
+        return _Chunk(rows, done if order == rows.source.order else 0)  # another order starts at the first row
 
 
 def as_tried(look: Callable[[Name], SourceTable], name: Name) -> SourceTable:
-    """Look at a table on the thread that reads."""
+    """Call ``look`` on the reading thread."""
     with as_own():
         return look(name)
 
 
 def _origin(table: Table, rows: Rows, first: int) -> Origin:
-    """Of rows of a chunk: they are as of the end of the log behind their read."""
+    """Return the origin of a chunk's rows: the end of the log after the read."""
     position = f"{rows.end.journal}:{rows.end.offset}"
     return Origin(f"{table.source}@{position}", position, rows.ts, first=first)
 
@@ -712,12 +711,12 @@ def _folded(name: Sequence[str]) -> tuple[str, ...]:
 
 
 def _is_same(name: Name, entry: Entry) -> bool:
-    """Names may come in another case from a log than from information_schema."""
+    """Compare without case: the log and information_schema may differ."""
     return name[1].lower() == entry.header.table.lower() and name[0].lower() == entry.header.schema.lower()
 
 
 def _is_reached(end: Position, at: Position, passed: Position | None) -> bool | None:
-    """Whether the stream is at the end of a chunk's log, or behind it; None: that cannot be told."""
+    """Return whether the stream has passed the end of a chunk, or None if unknown."""
     if passed is not None and passed.precedes(end) is False:
         return True
     before = at.precedes(end)
@@ -731,7 +730,7 @@ def _is_before(change: Change, position: Position) -> bool:
 
 @attrs.define
 class _Pace:
-    """How quickly a table comes."""
+    """Measures and logs the speed of a load."""
 
     table: str = ""
     begun: float = 0.0
@@ -748,6 +747,6 @@ class _Pace:
             log.info("%s: %d of about %d rows%s", table, done, max(of, done), "" if left is None else f", {left:.0f} s left")
 
     def left(self, done: int, of: int) -> float | None:
-        """Seconds, about; None: not known."""
+        """Return the estimated seconds, or None if unknown."""
         seconds, rows = time.monotonic() - self.begun, done - self.first
         return max(of - done, 0) * seconds / rows if rows > 0 and seconds >= 1 else None

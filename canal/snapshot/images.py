@@ -1,9 +1,8 @@
 # cython: language_level=3, cdivision=True
 # cdivision: only non-negative integers are divided here, where C and Python agree.
-"""Rows of a server's answer as the row images that a binary log has for them, which the row decoder reads.
+"""Converts the rows of a text answer to row images of the binary log.
 
-Never trusts a length, and never makes a value that the text does not hold exactly. Compiled if a C compiler was there at
-install time.
+Never trusts a length: each value is checked. Compiled if a C compiler was available at installation.
 """
 
 import struct
@@ -16,17 +15,17 @@ try:
 except ModuleNotFoundError:
     from canal._util import interpreted as cython  # noqa: F401
 
-#: The size of a packet that goes on in the next one, and the bytes of a row at most.
+#: Size of a packet that continues in the next packet, and the maximum size of a row.
 _LARGE = 0xFFFFFF
 _MOST = 1 << 31
-#: The first byte of a NULL, of an end of the rows, and of an error.
+#: First byte of NULL, of the end of the rows, and of an error.
 _NULL, _END, _ERROR = 0xFB, 0xFE, 0xFF
-#: An end of the rows is shorter.
+#: The packet at the end of the rows is shorter.
 _END_SIZE = 9
-#: Bytes that a value which is no text takes at most, with what is written after its end.
+#: Maximum bytes of a value other than text, with padding.
 _FIXED = 40
 _DATETIME_ZERO = 0x8000000000
-#: 20 digits are at least the one, and at most the other.
+#: Bounds of a number with 20 digits.
 _TEN_19, _LARGEST = 10**19, 0xFFFFFFFFFFFFFFFF
 #: Days from 0000-03-01 to 1970-01-01.
 _EPOCH = 719468
@@ -37,15 +36,15 @@ class RowImages:
     """Collects row images.
 
     Args:
-        kinds: what to write for each column, as ``canal.rows.native`` numbers it: I64, U64 (integers of 1 to 8 bytes), FLOAT,
+        kinds: the kind of each column in ``canal.rows.native``: I64, U64 (integers of 1 to 8 bytes), FLOAT,
             DOUBLE, DECIMAL, YEAR, DATE, DATETIME, TIMESTAMP, TIME, BIT, and BYTES with a length of four bytes.
-        params: of integers and BIT the bytes of a value, of moments the digits after the second, of DECIMAL the scale.
-        groups: of a DECIMAL the groups of its digits, as (bytes, digits) pairs.
-        number: of the first packet.
+        params: bytes of integers and BIT, digits after the second, scale of DECIMAL.
+        groups: groups of DECIMAL digits as (bytes, digits) pairs.
+        number: sequence number of the first packet.
 
     Attributes:
-        rows: the number of images since the last ``take``.
-        last: the packet that ended the rows.
+        rows: number of images since the last ``take``.
+        last: the packet at the end of the rows.
     """
 
     def __init__(self, kinds, params, groups, number):
@@ -63,16 +62,16 @@ class RowImages:
         self.last = b""
 
     def take(self) -> bytes:
-        """Return the images, one after the other, and begin anew."""
+        """Return the images, and clear the buffer."""
         made = bytes(self._images[: self.size])
         self.size = self.rows = 0
         return made
 
     def feed(self, received: bytes) -> int:
-        """Add the rows of what was received, and return how many bytes more are needed at least; 0: no more rows come.
+        """Add received bytes. Return the minimum number of bytes to receive next, or 0 after the last row.
 
         Raises:
-            DecodeError: the bytes are no rows of these columns.
+            DecodeError: the bytes are not rows of these columns.
         """
         data = self._rest + received if self._rest else received
         p = data
@@ -155,7 +154,7 @@ class RowImages:
         return TruncatedError("a value of an answer runs past the end of its row")
 
     def _put(self, i, data, at, end, out):
-        """Write a value that is no text of its own, and return the index after it."""
+        """Write a value, and return the index after the value."""
         p = data
         to = self._images
         kinds = self._kinds
@@ -200,7 +199,7 @@ class RowImages:
         return self._fraction(p, end - param, end, out, param)
 
     def _big(self, out, value, width):
-        """Write a big-endian integer, and return the index after it."""
+        """Write a big-endian integer, and return the index after the integer."""
         to = self._images
         while width:
             width -= 1
@@ -284,7 +283,7 @@ def _unknown():
 
 
 def _real(text):
-    """The number of double precision."""
+    """Parse a number of double precision."""
     try:
         return float(text)
     except ValueError as error:
@@ -292,7 +291,7 @@ def _real(text):
 
 
 def _number(p, at, end):
-    """The number that some digits are."""
+    """Parse digits."""
     digits = end - at
     if digits < 1 or digits > 20:
         raise _unknown()
@@ -309,7 +308,7 @@ def _number(p, at, end):
 
 
 def _integer(p, at, end, width, is_signed):
-    """The two's complement of an integer that fits into so many bytes."""
+    """Parse an integer of ``width`` bytes. Return its two's complement."""
     negative = at < end and p[at] == 45
     if negative:
         at += 1
@@ -330,7 +329,7 @@ def _integer(p, at, end, width, is_signed):
 
 
 def _sixty(p, at):
-    """The number after a colon."""
+    """Parse two digits after a colon."""
     if p[at] != 58:
         raise _unknown()
     found = _number(p, at + 1, at + 3)
@@ -340,7 +339,7 @@ def _sixty(p, at):
 
 
 def _date(p, at, end):
-    """A date, as a log has it in three bytes."""
+    """Parse a date. Return its number in the log."""
     if end - at < 10 or p[at + 4] != 45 or p[at + 7] != 45:
         raise _unknown()
     month = _number(p, at + 5, at + 7)
@@ -351,14 +350,14 @@ def _date(p, at, end):
 
 
 def _clock(p, at, end, digits):
-    """The hour, minute and second after a date."""
+    """Parse the hour, minute and second after a date."""
     if end - at != 9 + (digits + 1 if digits else 0) or p[at] != 32 or digits and p[at + 9] != 46:
         raise _unknown()
     return _number(p, at + 1, at + 3) << 12 | _sixty(p, at + 3) << 6 | _sixty(p, at + 6)
 
 
 def _seconds(date, clock):
-    """Seconds since 1970."""
+    """Return the seconds since 1970."""
     year = date >> 9
     month = date >> 5 & 15
     day = date & 31

@@ -1,4 +1,4 @@
-"""Existing rows of a server's tables in chunks, as the log gives rows, each with the end of the log behind its read.
+"""Reads tables in chunks, each with the end of the log after the read.
 
 Never decides what of a chunk is still true at a position of the stream: see ``canal.pipes.initial``.
 """
@@ -37,28 +37,28 @@ _NAMES: Final = (
 )
 _DEFINITION_CHANGED: Final = 1412  # since the transaction began
 _ATTEMPTS: Final = 10
-#: Seconds between two looks whether the tables show what the log has, and for which writers of a table are waited for.
+#: Polling interval, lock timeout and limit in seconds until a table shows the changes of the log.
 _LOOK: Final = 0.02
 _LOCK: Final = 10.0
 _PATIENCE: Final = 60.0
-#: Bytes of a chunk, as the server estimates them.
+#: Bytes of a chunk by the server's estimate.
 _BYTES: Final = 32 << 20
 #: Bytes of an entry of rows, about.
 _PIECE_BYTES: Final = 8 << 20
-#: The number of some rows, and their images.
+#: A number of rows, and their images.
 _Piece: TypeAlias = "tuple[int, bytes]"
 
 
 @attrs.frozen
 class SourceTable:
-    """A table as rows of it are delivered."""
+    """A table of the source."""
 
     table: Table
     identity: tuple[str, ...]
-    """Columns that tell its rows apart at the source, as far as they are delivered as they are; () if there are none."""
+    """Columns of a unique key that are delivered unmasked; () if there is no such key."""
 
     order: str
-    """What the keys of chunks are made of, and how they are ordered; a key of another order is no bound of a chunk."""
+    """Columns and collations of the chunks' key. A key of another order is not a valid bound."""
 
     rows: int
     """The server's estimate."""
@@ -77,13 +77,13 @@ class Rows:
     """The rows, as entries of inserted rows at ``end``."""
 
     upper: Key | None
-    """The last key of the chunk; None: it is the last chunk of the table."""
+    """The last key of the chunk, or None for the last chunk."""
 
     end: Position
-    """Everything that the rows show is in the log before it. Of a whole table: the rows are those at just this position."""
+    """All changes that the rows show are before this position. A whole table is read at exactly this position."""
 
     ts: int
-    """The server's time then, in milliseconds since 1970."""
+    """The server's time in milliseconds since 1970."""
 
     @property
     def count(self) -> int:
@@ -108,33 +108,33 @@ class TableReader(Protocol):
         """Raise ConfigError if the source logs parts of rows."""
 
     def look(self, name: Name) -> SourceTable:
-        """Return a table as it is now.
+        """Return the table's current version.
 
         Raises:
             TableMissingError: there is none.
         """
 
     def settle(self, name: Name, position: Position, stopping: threading.Event) -> None:
-        """Wait until the table shows every change that the log has up to a position, or until ``stopping`` is set."""
+        """Wait until the table shows all changes before a position, or ``stopping`` is set."""
 
     def read(self, name: Name, after: Key | None, order: str, count: int, stopping: threading.Event) -> Rows:
         """Return the next ``count`` rows after a key, at one moment.
 
         Args:
-            order: that of ``after``. If the table has another one by now, its first rows are returned, with that.
+            order: the order of ``after``. If the table's order has changed, return its first rows.
 
         Raises:
             ConnectionLostError: ``stopping`` was set, or the connection was lost.
         """
 
     def read_whole(self, name: Name, stopping: threading.Event) -> Rows:
-        """Return all rows of a table as they are at the position ``end``; raises as ``read`` does."""
+        """Return all rows of a table at the position ``end``. Raise the errors of ``read``."""
 
     def abort(self) -> None:
-        """Make a read of another thread fail at once."""
+        """Interrupt a read of another thread."""
 
     def close(self) -> None:
-        """End what is open."""
+        """Close the connection."""
 
 
 @attrs.define(eq=False)
@@ -142,9 +142,9 @@ class ServerTables:
     """The tables of a server.
 
     Args:
-        source: gives the server that the stream is read from now.
-        accepts: which tables are delivered.
-        has_shadows: whether those of online schema changes are delivered too.
+        source: returns the current server of the stream.
+        accepts: the table filter.
+        has_shadows: include tables of online schema changes.
     """
 
     source: Callable[[], Any]
@@ -229,7 +229,7 @@ class ServerTables:
             session.__exit__()
 
     def _open(self) -> SnapshotSession:
-        """A connection to the server that the stream is read from."""
+        """Connect to the current server of the stream."""
         source = self.source()
         if not isinstance(source, MySQLSource):
             raise ConfigError(
@@ -282,7 +282,7 @@ class ServerTables:
     def _at_one_moment(
         self, rows: Callable[[], tuple[SourceTable, list[_Piece], Key | None]]
     ) -> tuple[SourceTable, list[_Piece], Key | None]:
-        """Read in a transaction, which begins anew if the table was altered or emptied between that and its first row."""
+        """Read in a transaction. Retry if the table was altered or emptied before the first row."""
         for left in reversed(range(_ATTEMPTS)):
             self._open().begin()
             try:
@@ -294,7 +294,7 @@ class ServerTables:
 
 
 def _is_shadow(name: Name, there: set[Name]) -> bool:
-    """Whether it is named like a table of an online schema change, and the table that it would be of is there."""
+    """Return whether the table is named like the copy of an existing table in an online schema change."""
     schema, table = name
     return any(
         (schema, stem) in there or is_prefix and any(one[0] == schema and one[1].startswith(stem) for one in there - {name})
@@ -303,7 +303,7 @@ def _is_shadow(name: Name, there: set[Name]) -> bool:
 
 
 def _identity(found: Found, table: Table) -> tuple[str, ...]:
-    """The columns of the first key that tells rows apart, and that rows have as they are, or as a digest."""
+    """Return the columns of the first unique key that is delivered unmasked."""
     columns = {column.name.lower(): column for column in found.state.schema.columns}
     delivered = {column.name.lower(): column for column in table.columns}
     keys = [key for key in found.state.keys or () if key.unique and not key.hash]

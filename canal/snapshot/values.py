@@ -1,6 +1,6 @@
-"""What is selected of a table, and the entries that the rows of the answer become: the row decoder reads them as the log's.
+"""Converts the rows of a SELECT to entries that the row decoder reads.
 
-Never asks a server: ``canal.snapshot.cells`` says how a column is selected.
+Never queries a server: ``canal.snapshot.cells`` has the SQL of a column.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from canal.snapshot.cells import is_unseen, reader_of
 from canal.snapshot.images import RowImages
 from canal.snapshot.keys import ADDRESSES
 
-#: The type and metadata that a table map would have, and the kind, parameter and groups that ``RowImages`` has.
+#: Type and metadata for the row decoder; kind, parameter and groups for ``RowImages``.
 _Wire: TypeAlias = "tuple[int, int, int, int, bytes]"
 _INTEGERS: Final = {codes.TINY: 1, codes.SHORT: 2, codes.INT24: 3, codes.LONG: 4, codes.LONGLONG: 8}
 _SIMPLE: Final[dict[int, _Wire]] = {
@@ -42,15 +42,15 @@ _MOMENTS: Final = {
     codes.TIMESTAMP: (codes.TIMESTAMP2, native.TIMESTAMP),
     codes.TIMESTAMP2: (codes.TIMESTAMP2, native.TIMESTAMP),
 }
-#: Every text and every sequence of bytes, with a length of four bytes.
+#: Text and bytes, with a length of four bytes.
 _BYTES: Final[_Wire] = (codes.BLOB, 4, native.BYTES, 0, b"")
-#: Of a table of which no column is delivered.
+#: Selected if no column is delivered.
 _NOTHING: Final = column_from_text("1", "tinyint")
 
 
 @attrs.frozen
 class Forms:
-    """How an instance delivers rows: which columns, masked how, and in which form values with a choice come."""
+    """Options of an instance that affect rows."""
 
     fields: FieldFilter = attrs.field(factory=FieldFilter)
     masks: Masks = attrs.field(factory=Masks)
@@ -61,20 +61,20 @@ class Forms:
 
 @attrs.frozen
 class Selection:
-    """What is selected of a table, and how the rows of the answer become entries."""
+    """The SELECT of a table, and the row images of its answer."""
 
     table: TableMap
-    """Its columns are those that the log's rows would have."""
+    """The table with the delivered columns."""
 
     selects: tuple[str, ...]
     _columns: tuple[ColumnSchema, ...] = attrs.field(repr=False)
-    """As the decoder sees them."""
+    """Columns for the decoder."""
 
     _wires: tuple[_Wire, ...] = attrs.field(repr=False)
 
     @classmethod
     def of(cls, schema: TableSchema, forms: Forms) -> Selection:
-        """Return the selection of the columns that the log's rows would have."""
+        """Return the selection of the delivered columns."""
         known = [column for column in schema.columns if not column.hidden]
         names = [column.name for column in known]
         chosen = forms.fields.wanted(schema.schema, schema.table, names, strict=False)
@@ -106,20 +106,20 @@ class Selection:
 
     @property
     def columns(self) -> tuple[ColumnSchema, ...]:
-        """The columns as the rows deliver them."""
+        """The delivered columns."""
         return self.table.columns
 
     def images(self, number: int) -> RowImages:
-        """Return what collects the rows of an answer.
+        """Return a new collector of row images.
 
         Args:
-            number: of the packet of the first row.
+            number: sequence number of the first row's packet.
         """
         kinds, params = bytes(wire[2] for wire in self._wires), bytes(wire[3] for wire in self._wires)
         return RowImages(kinds, params, [wire[4] for wire in self._wires], number)  # type: ignore[no-untyped-call]
 
     def entry(self, rows: int, images: bytes, end: Position, ts: int) -> Entry:
-        """Return images that were collected as an entry of inserted rows.
+        """Return an INSERT entry of row images.
 
         Args:
             rows: the number of the images.
@@ -136,7 +136,7 @@ class Selection:
         return entry
 
     def key_decoder(self, names: Sequence[str]) -> RowDecoder:
-        """Return the decoder of some columns."""
+        """Return a decoder of the named columns."""
         numbers = {column.name: number for number, column in enumerate(self.columns)}
         return RowDecoder(  # type: ignore[no-untyped-call]
             bytes(wire[0] for wire in self._wires),
@@ -148,7 +148,7 @@ class Selection:
 
 
 def _seen(column: ColumnSchema, wire: _Wire) -> ColumnSchema:
-    """The column as the decoder is to see it: an address is a text, and so is MySQL's JSON, as MariaDB's is."""
+    """Return the column for the decoder: addresses and MySQL's JSON are text."""
     if column.base_type in ADDRESSES:
         return attrs.evolve(column, column_type="varchar(48)", charset="utf8mb4")
     if column.type_code == codes.JSON:
@@ -182,7 +182,7 @@ def _wire(column: ColumnSchema) -> _Wire:
 
 
 def _sizes(column: ColumnSchema, usual: tuple[int, ...]) -> tuple[int, ...]:
-    """The numbers in brackets behind the name of a type."""
+    """Return the numbers in the type's brackets."""
     found = re.match(r"\w+\((\d+)(?:,(\d+))?\)", column.column_type)
     if found is None:
         return usual
