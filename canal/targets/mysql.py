@@ -29,7 +29,7 @@ from canal.targets.sql import SQLWork
 from canal.targets.sql_errors import Kind, error_of, kind_of_number
 from canal.targets.sql_tables import MARK, Refused, SQLOptions
 from canal.targets.values import SHAPES, TEXTS, plain_text, shortest, widened
-from canal.targets.watch import ConnectionWatch
+from canal.targets.watch import ConnectionWatch, keep_alive
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,6 +105,7 @@ class MySQLTarget:
         with watch.running():
             with server.asked():
                 connection.connect()
+                keep_alive(connection._sock)
             with closing(connection):
                 options_of = SQLOptions(self.create, self.schema, self.progress_table)
                 work = MySQLWork(connection, self.database, stream, options_of, server)

@@ -6,6 +6,7 @@ Never looks at what is sent. A client library waits without an end where a firew
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import threading
@@ -21,13 +22,22 @@ _POLL: Final = 0.25
 _GRACE: Final = 5.0
 
 
+def keep_alive(own: socket.socket) -> None:
+    """Let the kernel probe an idle connection: a peer that is gone ends it within about a minute, whatever the call."""
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if own.family != getattr(socket, "AF_UNIX", None) and (option := getattr(socket, name, None)) is not None:
+            own.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 class ConnectionWatch:
     """The watch over one connection. ``with watch:`` is around each call that waits for the server.
 
     Args:
         fileno: returns the connection's socket, or raises if there is none now.
         limit: seconds that a call may take.
-        stopping: returns the event that is set when the pipe is to end: a call may take 5 seconds then.
+        stopping: returns the event that is set when the pipe is to end. A call may take 5 seconds then, and a patient one
+            ``limit`` seconds more.
     """
 
     def __init__(self, fileno: Callable[[], int], limit: float, stopping: Callable[[], threading.Event]) -> None:
@@ -35,6 +45,7 @@ class ConnectionWatch:
         self.is_cut = False
         self._fileno, self._stopping = fileno, stopping
         self._since: float | None = None
+        self._ends: float | None = None  # when it was first seen that the pipe is to end
         self._patience = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -52,7 +63,7 @@ class ConnectionWatch:
 
     @contextmanager
     def patient(self) -> Iterator[None]:
-        """Let calls take any time: those that alter or empty a large table."""
+        """Let calls take any time until the pipe is to end: those that alter or empty a large table."""
         self._patience += 1
         try:
             yield
@@ -77,12 +88,15 @@ class ConnectionWatch:
     def _run(self) -> None:
         while not self._closed.wait(_POLL):
             with self._lock:
-                if self._since is not None and not self._patience and time.monotonic() - self._since > self._allowed():
+                if self._since is not None and time.monotonic() > self._deadline(self._since):
                     self._since = None
                     self._cut()
 
-    def _allowed(self) -> float:
-        return min(self.limit, _GRACE) if self._stopping().is_set() else self.limit
+    def _deadline(self, since: float) -> float:
+        if not self._stopping().is_set():
+            return math.inf if self._patience else since + self.limit
+        self._ends = self._ends or time.monotonic()
+        return max(since, self._ends) + self.limit if self._patience else since + min(self.limit, _GRACE)
 
     def _cut(self) -> None:
         with contextlib.suppress(Exception), socket.socket(fileno=os.dup(self._fileno())) as own:  # it may be closed

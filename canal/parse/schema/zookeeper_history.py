@@ -22,6 +22,7 @@ from canal.zookeeper.session import Create, Delete, Fence, NodeExists, NodeMissi
 _FORMAT: Final = 1
 #: Bytes per node and per transaction. ZooKeeper refuses requests of 1 MiB, and keeps the last 500 in memory.
 _PIECE: Final = 100_000
+_INFLATED: Final = 256 << 20  # bytes that a step may have when it is inflated: some 100,000 tables
 _DELETES: Final = 1000  # per transaction
 #: Merge the steps that are done when they exceed this fraction of the first one's size, or this number.
 _WORTH, _MANY = 1 / 4, 100
@@ -178,7 +179,7 @@ class ZooKeeperHistory:
         nodes = iter(self._nodes(name for step in steps for name in step.names()))
         for step in steps:
             body = _opened(next(nodes))[1] + b"".join(next(nodes) for _ in range(step.pieces))
-            document = json.loads(zlib.decompress(body))
+            document = json.loads(_inflated(body))
             tables.update(((schema, table), version) for schema, table, version in document["tables"])
             settings = settings if document["settings"] is None else document["settings"]
         return Snapshot({table: version for table, version in tables.items() if version is not None}, settings)
@@ -197,7 +198,13 @@ class ZooKeeperHistory:
     ) -> tuple[_Step, Create]:
         """Write a step without the first node, which the transaction of the list creates."""
         document = {"settings": settings, "tables": [[*table, version] for table, version in tables.items()]}
-        body = zlib.compress(json.dumps(document, separators=(",", ":")).encode("ascii"))  # has a checksum
+        text = json.dumps(document, separators=(",", ":")).encode("ascii")
+        if len(text) > _INFLATED:
+            raise HistoryError(
+                f"the schemas of {len(tables)} tables have {len(text)} bytes, and {self._path} takes {_INFLATED}",
+                remedy="Follow fewer tables in one destination, or set binlog_row_metadata=FULL on the server.",
+            )
+        body = zlib.compress(text)  # has a checksum
         pieces = range(1, (len(body) - 1) // _PIECE + 1)
         head = json.dumps({"place": position.to_text(), "made": made, "pieces": len(pieces)}, separators=(",", ":"))
         if self._version == -1:
@@ -285,6 +292,16 @@ class ZooKeeperHistory:
 
 def _name(number: int, piece: int = 0) -> str:
     return f"{number:010}.{piece:04}" if piece else f"{number:010}"
+
+
+def _inflated(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    text = inflater.decompress(body, _INFLATED + 1)
+    if len(text) > _INFLATED:
+        raise ValueError(f"a step has more than {_INFLATED} bytes")
+    if not inflater.eof:
+        raise ValueError("a step is cut")
+    return text
 
 
 def _opened(data: bytes) -> tuple[dict[str, Any], bytes]:
