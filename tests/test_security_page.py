@@ -149,6 +149,20 @@ cursors starts; until then they go into `meta.dat`), and what it leads to is not
     tests/meta/test_private_files.py::test_a_segment_of_the_spool_is_not_written_behind_a_symbolic_link
     tests/meta/test_private_files.py::test_the_rows_of_a_snapshot_are_not_written_behind_a_symbolic_link
     tests/meta/test_private_files.py::test_the_directory_that_is_named_may_be_a_symbolic_link
+
+Without `auth` of `canal.ZooKeeper` every client of ZooKeeper can read and change filters, cursors, schemas and turns.
+    tests/zookeeper/test_session.py::test_nodes_that_are_open_become_the_creators
+With `auth=(("digest", "user:password"),)` only clients with these credentials can.
+    tests/zookeeper/test_session.py::test_with_credentials_nodes_are_their_creators
+Nodes of the destination that are open become private when a process with credentials joins.
+    tests/zookeeper/test_session.py::test_nodes_that_are_open_become_the_creators
+    tests/ha/test_ha_faults.py::test_with_credentials_a_destination_that_was_open_becomes_theirs
+`acl="open"` leaves new nodes open to everybody.
+    tests/zookeeper/test_session.py::test_with_credentials_nodes_are_their_creators
+No log and no error contains the password.
+    tests/zookeeper/test_session.py::test_credentials_are_in_no_log_and_no_error
+A step of the schema history that inflates beyond 256 MiB is refused.
+    tests/parse/test_zookeeper_history.py::test_nodes_that_cannot_be_trusted_are_refused
 """
 
 
