@@ -22,11 +22,12 @@ from typing import Any
 
 import canal
 from canal.errors import CoordinationError
+from canal.ha import running
 from canal.position import journal_key
 from canal.zookeeper.session import ZooKeeper
 from tests.support.ha_journal import LogPosition, append
 from tests.support.journal import changes_of
-from tests.support.steps import Steps, is_monitor
+from tests.support.steps import Steps, ThreadStepper, is_monitor
 
 _PR_SET_PDEATHSIG = 1
 
@@ -200,6 +201,8 @@ def main() -> None:
         datefmt="%H:%M:%S",
     )
     logging.getLogger("canal.ha.kazoo").setLevel(logging.WARNING)
+    if os.getpid() % 2:  # it can be held at a step of its election; the others run that on shared threads
+        running.Stepper = ThreadStepper  # type: ignore[misc]
     consumer = Consumer(options)
 
     def leave(*_: Any) -> None:
