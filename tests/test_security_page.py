@@ -89,7 +89,7 @@ only over a `unix_socket`, `VERIFY_IDENTITY`, or `VERIFY_CA` with `ssl_ca`.
 A server that goes on to ask when its plugin is done gets no answer.
     tests/parse/test_strangers.py::test_who_goes_on_to_ask_gets_no_answer
     tests/parse/test_strangers.py::test_who_answers_learns_the_password_only_where_an_option_says_so
-What is refused is an AuthenticationError that names the option ([server-errors.md](server-errors.md)).
+A refusal is an AuthenticationError that names the option ([server-errors.md](server-errors.md)).
     tests/parse/test_strangers.py::test_who_answers_learns_the_password_only_where_an_option_says_so
     tests/parse/test_server_errors.py::test_docs_show_every_meaning
 No password is in a `repr`, an error or a log; the command line shows none of a URL.
@@ -118,7 +118,7 @@ the stream of changes it is damage.
     tests/parse/test_strangers.py::test_no_file_of_ours_is_given_to_who_asks_for_one
     tests/parse/test_strangers.py::test_no_file_of_ours_is_given_for_any_question
     tests/parse/test_strangers.py::test_a_dump_that_asks_for_a_file_is_damaged
-A second result of one query is not read.
+A second result of a query is not read.
     tests/parse/test_strangers.py::test_of_results_without_end_one_is_taken
     tests/parse/test_strangers.py::test_a_second_result_of_a_query_is_not_read
 What comes out of a compressed event is refused beyond 256 MiB or `store_bytes`, before it is inflated.

@@ -30,7 +30,7 @@ class Workers:
         self._rests = False
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run the job soon. It handles its own exceptions."""
+        """Run the job soon. The job must not raise."""
         with self._changed:
             self._jobs.append(job)
             self._rests = False
@@ -73,7 +73,7 @@ class Workers:
 
 
 class _Timer:
-    """Calls functions at their time, on one thread that runs while there are any."""
+    """Calls functions after a time, on a thread that ends when no call is left."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -149,15 +149,15 @@ os.register_at_fork(after_in_child=_renew)
 
 
 class Stepper:
-    """Runs one step after the other on shared threads, never two at the same time.
+    """Runs steps in turn on shared threads, never two at the same time.
 
     Args:
-        step: returns the seconds until the next step, or None after the last one. ``wake`` lets the next step begin at once.
-        name: what a thread is called during a step.
+        step: returns the seconds until the next step, or None after the last step. ``wake`` shortens the wait.
+        name: the name of a thread during a step.
     """
 
     def __init__(self, step: Callable[[], float | None], name: str) -> None:
-        #: Set by a step: the next one may take long.
+        #: Set by a step if the next step may take long.
         self.is_long = False
         #: The thread of the present step.
         self.thread: threading.Thread | None = None
@@ -180,7 +180,7 @@ class Stepper:
             _rest()
 
     def wake(self) -> None:
-        """Run the next step now, or after the present one."""
+        """Run the next step now, or after the present step."""
         with self._lock:
             if self._is_over:
                 return

@@ -58,7 +58,7 @@ def read_epoch(path: str, data: bytes) -> int:
 
 
 def made(session: Session, path: str) -> Value:
-    """Make a node if it is not there, and return its value.
+    """Create a node if it does not exist. Return the value.
 
     Raises:
         NodeMissing: it was deleted at the same time.

@@ -1,6 +1,6 @@
-"""What ZooKeeper tells of the destinations under a root: who runs them, who stands by, and where their clients are.
+"""Reads from ZooKeeper the owner, the standbys and the clients of each destination under a root.
 
-Never takes part in an election. The one thing it writes is an operator's wish that the owner of a destination let go of it.
+Never takes part in an election. It writes only what an operator asks for: a release or another epoch.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def _client(session: Session, path: str, number: int) -> ClientOverview:
 
 
 def adopt(session: Session, name: str, epoch: int) -> int:
-    """Let the turns of a destination be counted on from ``epoch`` if they are behind it. Return the last number then.
+    """Raise the epoch of a destination to ``epoch`` if it is lower. Return the epoch.
 
-    The owner, if there is one, takes its turn anew.
+    An owner loses its turn and competes again.
 
     Raises:
         UnknownDestinationError: no process has ever run a destination of that name under the root.
@@ -133,7 +133,7 @@ def adopt(session: Session, name: str, epoch: int) -> int:
     paths = (session.config.destination_path(name, "epoch"), f"{session.config.root}/epochs/{name}")
     while True:
         owned = session.get(running)
-        writes: list[Write] = [Delete(running, owned.version)] if owned is not None else []  # its owner writes it again
+        writes: list[Write] = [Delete(running, owned.version)] if owned is not None else []
         for path in paths:
             session.make(path)
         values = [session.get(path) for path in paths]
@@ -148,7 +148,7 @@ def adopt(session: Session, name: str, epoch: int) -> int:
         try:
             session.write(writes)
         except (NodeMissing, VersionChanged):
-            continue  # a take-over
+            continue
         return last
 
 

@@ -183,7 +183,7 @@ class ZooKeeperNodes:
         for _ in range(_RETRIES):
             stored = self.stored
             if stored is None:
-                self.connected().make(self._base)  # a ZooKeeper may come back without its data
+                self.connected().make(self._base)  # ZooKeeper may have lost the data
                 stored = self._load()
             writes = list(self._writes(stored, clients))
             if not writes:

@@ -421,7 +421,7 @@ class Pipe:
     # -- the loop -------------------------------------------------------------------------------------------------------
 
     def _take_turns(self, units: Units) -> None:
-        """Open the target in each turn of this process, and know nothing of it from an earlier one."""
+        """Open the target in each turn of this process, without state from earlier turns."""
         while not self._stopping.is_set() and not units.is_over:
             turn = self.instance._wait_turn(POLL)
             if turn is not None:
@@ -456,7 +456,7 @@ class Pipe:
                 self._pause(error, failures)
 
     def _has(self, turn: Fence | None) -> bool:
-        """Whether the turn goes on, as it always does without ``ha``."""
+        """Return whether the turn lasts. Without ``ha`` it always does."""
         ha = self.instance._ha
         return ha is None or ha.fence is turn
 
@@ -669,7 +669,7 @@ class _Writer:
         )
 
     def _series(self, known: Progress | None, epoch: int) -> str:
-        """Return the count of turns to store: that of the higher epoch."""
+        """Return the count of turns to store with the higher epoch."""
         if self.turn is not None and (known is None or epoch >= known.epoch):
             return self.turn.series
         return "" if known is None else known.turns
@@ -677,12 +677,12 @@ class _Writer:
     def _overtaken(self, known: Progress | None, epoch: int) -> TargetConflictError:
         ha, turn = self.pipe.instance._ha, self.turn
         last, series = (0, "") if known is None else (known.epoch, known.turns)
-        remedy = "Another process has the turn: this one stands by."
-        text = f"turn {last} has written to the target, and this one is {epoch}"
+        remedy = "Another process has the turn. This process stands by."
+        text = f"turn {last} has written to the target, and this is turn {epoch}"
         if ha is not None and turn is not None and series != turn.series:
             text += ": another ZooKeeper, root or destination has counted it"
             remedy = (
-                f"Stop all processes that use the other one. Then let turns go on behind it: canal ha adopt {ha.config.hosts} "
+                f"Stop all processes that use the other one. Then continue its count: canal ha adopt {ha.config.hosts} "
                 f"{ha.destination} --epoch {last}" + (f" --root {ha.config.root}" if ha.config.root != ROOT else "")
             )
         return TargetConflictError(text, destination=self.pipe.instance.destination, remedy=remedy)

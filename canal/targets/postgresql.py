@@ -73,7 +73,7 @@ _REFUSED: Final = re.compile(
     r'(password authentication failed|no password supplied|no pg_hba.conf entry|(role|database) "[^"]*" does not exist|'
     r'role "[^"]*" is not permitted to log in|[a-zA-Z0-9]+ authentication failed)'
 )
-#: Seconds to connect, and of probes of an idle connection: a peer that is gone ends it within about a minute.
+#: Time-outs in seconds: a lost peer is noticed within about a minute.
 _LIMITS: Final = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 #: Rows that are updated one by one: a table beside takes more statements.
 _FEW: Final = 4

@@ -23,7 +23,7 @@ _GRACE: Final = 5.0
 
 
 def keep_alive(own: socket.socket) -> None:
-    """Let the kernel probe an idle connection: a peer that is gone ends it within about a minute, whatever the call."""
+    """Let the kernel probe an idle connection, so that a lost peer is noticed within about a minute."""
     own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if own.family != getattr(socket, "AF_UNIX", None) and (option := getattr(socket, name, None)) is not None:
@@ -36,8 +36,8 @@ class ConnectionWatch:
     Args:
         fileno: returns the connection's socket, or raises if there is none now.
         limit: seconds that a call may take.
-        stopping: returns the event that is set when the pipe is to end. A call may take 5 seconds then, and a patient one
-            ``limit`` seconds more.
+        stopping: returns the event that is set when the pipe is to end. Then a call has 5 seconds, a patient call
+            ``limit`` seconds.
     """
 
     def __init__(self, fileno: Callable[[], int], limit: float, stopping: Callable[[], threading.Event]) -> None:
@@ -71,7 +71,7 @@ class ConnectionWatch:
             self._patience -= 1
 
     def renew(self) -> None:
-        """Begin to count anew: the server has taken a part of what it is sent."""
+        """Restart the clock: the server has received a part of the data."""
         with self._lock:
             if self._since is not None:
                 self._since = time.monotonic()

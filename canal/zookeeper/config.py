@@ -1,4 +1,4 @@
-"""How to reach ZooKeeper, and how processes take turns there."""
+"""Options of ZooKeeper and of elections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from canal._util.option_checks import not_negative, positive
 from canal.errors import ConfigError
 
 ROOT: Final = "/otter/canal"
-"""canal's own, so that its users move in place."""
+"""The root that canal uses: its users can move in place."""
 
 
 def _is_root(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -42,17 +42,17 @@ def _pairs(value: Iterable[Any]) -> tuple[tuple[str, str], ...]:
 
 @attrs.frozen(kw_only=True)
 class ZooKeeper:
-    """How to reach ZooKeeper, and how the processes that embed one destination take turns.
+    """Options of the connection to ZooKeeper, and of the election of a destination's active process.
 
     Args:
         hosts: ``host:port`` of each member, with commas between them.
-        session_timeout: seconds without contact after which ZooKeeper takes this process for dead; the server has limits
-            of its own (2 to 20 ticks by default, that is 4 to 40 s). Delivery stops by itself a little earlier.
-        takeover_delay: seconds that others wait when the owner is gone, so that a restarted one takes up its work again.
-        root: where the tree begins.
+        session_timeout: seconds without contact after which ZooKeeper ends the session. The server limits the value to 2 to 20
+            ticks (4 to 40 s by default). Delivery stops a little earlier.
+        takeover_delay: seconds that standbys wait for a restart of the former owner.
+        root: path of the tree.
         auth: (scheme, credential) pairs, such as ``("digest", "user:password")``.
-        acl: who may read and change the nodes: with ``auth`` only who logs in with the same credentials ("creator"), and
-            nodes of the destination that are open to everybody are taken over; "open": everybody. Without ``auth`` everybody.
+        acl: "creator": with ``auth`` only clients with the same credentials may read and change the nodes, and open nodes of
+            the destination become private. "open": all clients may, as without ``auth``.
         options: further arguments of ``kazoo.client.KazooClient``, such as those for TLS.
     """
 
@@ -65,15 +65,15 @@ class ZooKeeper:
     options: dict[str, Any] = attrs.field(factory=dict, repr=False)
 
     def destination_path(self, destination: str, *parts: str) -> str:
-        """The path of a destination's node, or of one below it."""
+        """Return the path of a destination's node, or of a node under it."""
         return "/".join((self.root, "destinations", destination, *parts))
 
     @property
     def farewell(self) -> float:
-        """Seconds that ZooKeeper has for its last answers when a session is closed."""
+        """Seconds to wait for the last answers when a session is closed."""
         return min(self.session_timeout / 4, 5.0)
 
     @property
     def is_creators(self) -> bool:
-        """Whether nodes are for those who log in with the same credentials."""
+        """Whether nodes are private to clients with the same credentials."""
         return bool(self.auth) and self.acl == "creator"

@@ -1,6 +1,6 @@
-"""A connection to ZooKeeper, made again for as long as a session uses it. The sessions of a process share connections.
+"""A connection to ZooKeeper that sessions of a process share. It reconnects until the last session is closed.
 
-Never reads or writes a node, but for those that a session leaves behind.
+It deletes the ephemeral nodes of closed sessions, and reads or writes no other node.
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ _LONGEST: Final = 60.0  # seconds between two attempts to log in again
 class User(Protocol):
     """A session over a connection."""
 
-    #: A node that only one session of a connection may write; "": none.
+    #: A node that no other session of the connection may write; "" if none.
     claim: str
-    #: The ephemeral nodes that it has made.
+    #: Ephemeral nodes that the session created.
     ephemerals: set[str]
 
     def heard(self, state: str) -> None:
-        """Take "CONNECTED", "SUSPENDED" or "LOST", on a thread of kazoo's that must not be held up."""
+        """Handle "CONNECTED", "SUSPENDED" or "LOST" without blocking: kazoo's thread calls this."""
 
 
 class EnsembleLink:
-    """One client of kazoo at a time, and how the connection stands."""
+    """Owns a kazoo client, and replaces it when it cannot reconnect."""
 
     def __init__(self, config: ZooKeeper) -> None:
         self.config = config
         self.client: Any = None
-        self.problem = ""  # why there was no contact the last time
+        self.problem = ""  # the last error of a connect
         self.negotiated = 0.0
         self.users: list[User] = []
-        self.logins = 0  # in a row that were in vain
-        self._login_at = 0.0  # not before
-        self._lost_at: float | None = None  # when it was first seen that there is no contact
+        self.logins = 0  # consecutive failures
+        self._login_at = 0.0  # earliest time of the next attempt
+        self._lost_at: float | None = None  # when the loss of contact was noticed
         self._lock = threading.Lock()
-        self._left: set[str] = set()  # ephemeral nodes of sessions that are closed
+        self._left: set[str] = set()  # ephemeral nodes of closed sessions
         self._sweeper: OwnThread | None = None
 
-    # -- who uses it -------------------------------------------------------------------------------------------------
+    # -- sessions -------------------------------------------------------------------------------------------------
 
     def suits(self, config: ZooKeeper, claim: str) -> bool:
-        """Whether a session with this configuration may use it."""
+        """Return whether a session with this configuration and claim may join."""
         own = attrs.evolve(self.config, root=config.root, takeover_delay=config.takeover_delay)
         return own == config and not (claim and any(user.claim == claim for user in self.users))
 
     def open(self) -> None:
-        """Begin to connect; does not wait until it is."""
+        """Start to connect, without waiting for contact."""
         with self._lock:
             if self.client is None:
                 self.client = self._launch()
 
     def leave_behind(self, paths: Iterable[str], patience: float) -> None:
-        """Delete ephemeral nodes of a session that is closed: now, or when there is contact again."""
+        """Delete ephemeral nodes of a closed session, now or after a reconnect."""
         with self._lock:
             self._left.update(paths)
             sweeper = self._sweeper
@@ -84,7 +84,7 @@ class EnsembleLink:
         while True:
             with self._lock:
                 client = self.client
-                if client is None or not self._left:  # else they end with the session
+                if client is None or not self._left:  # the end of the session deletes nodes too
                     self._sweeper = None
                     return
                 path = next(iter(self._left), "")
@@ -108,7 +108,7 @@ class EnsembleLink:
         return client is not None and bool(client.connected)
 
     def close(self, patience: float) -> None:
-        """End the session: ephemeral nodes are gone when this returns, if ZooKeeper answers in so many seconds."""
+        """End the session. If ZooKeeper answers within ``patience`` seconds, its ephemeral nodes no longer exist."""
         with self._lock:
             client, self.client = self.client, None
         if client is None:
@@ -118,13 +118,15 @@ class EnsembleLink:
         ending.start()
         ending.join(patience)
         if ending.is_alive():
-            with contextlib.suppress(Exception):  # it has none any more
+            with contextlib.suppress(Exception):  # the socket may be closed
                 client._connection._socket.shutdown(socket.SHUT_RDWR)
-            ending.join(_SLICE)  # else it ends when the attempt to connect does
+            ending.join(_SLICE)  # an attempt to connect may last longer
 
     def revive(self) -> None:
-        """Begin anew where kazoo cannot go on: it has ended its work, as it does when credentials are refused, or there was no
-        contact for longer than a session lives. A ZooKeeper that has lost its data refuses all who have seen more of it."""
+        """Replace the kazoo client if it stopped, or if contact is lost for longer than the session's time-out.
+
+        kazoo stops when credentials are refused. A ZooKeeper without its data refuses clients that saw later transactions.
+        """
         client = self.client
         if client is None or client.connected:
             self._lost_at = None
@@ -138,7 +140,7 @@ class EnsembleLink:
             if now < self._login_at or is_alive(client) and now < self._lost_at + self.config.session_timeout:
                 return
             client.remove_listener(self._listen)
-            self._tell("LOST")  # before the new one can connect
+            self._tell("LOST")  # before the new client connects
             self.client = self._launch()
             self._login_at = now + min(2.0**self.logins, _LONGEST)
             self.logins = min(self.logins + 1, 10)
@@ -153,7 +155,7 @@ class EnsembleLink:
         return client
 
     def make(self) -> Any:
-        """Make a client that does nothing yet."""
+        """Create a client that is not started."""
         from kazoo.client import KazooClient
         from kazoo.exceptions import KazooException
         from kazoo.retry import KazooRetry
@@ -177,9 +179,11 @@ class EnsembleLink:
             raise ConfigError(f"ZooKeeper cannot be used as configured: {error}") from error
 
     def _time(self, connection: Any) -> None:
-        """Note the time-out that the server grants, which kazoo gives to nobody (two thirds of it are how long it waits for
-        an answer), and wait a third of the session, or a second, for one that has accepted a connection: kazoo waits all of it
-        where there is one address, and a server that starts never answers some."""
+        """Record the session time-out that the server grants, and shorten the wait for a login.
+
+        kazoo keeps two thirds of the granted time-out. It waits a whole session for a server that accepted the connection, but
+        a starting server leaves some logins unanswered.
+        """
         connect, invoke = connection._connect, connection._invoke
 
         def noting(*arguments: Any) -> Any:
@@ -208,13 +212,13 @@ class EnsembleLink:
             user.heard(state)
 
 
-#: Those that sessions of this process share.
+#: Connections that sessions share.
 _shared: list[EnsembleLink] = []
 _lock = threading.Lock()
 
 
 def join(user: User, config: ZooKeeper, shared: bool) -> EnsembleLink:
-    """Let a session use a connection: one that others use, unless that is not wanted or one of them has the same claim."""
+    """Add a session to a shared connection without the same claim, or to a new connection."""
     with _lock:
         link = next((one for one in _shared if shared and one.suits(config, user.claim)), None)
         if link is None:
@@ -226,7 +230,7 @@ def join(user: User, config: ZooKeeper, shared: bool) -> EnsembleLink:
 
 
 def leave(user: User, link: EnsembleLink, patience: Callable[[], float]) -> None:
-    """A session is closed. The last one closes the connection."""
+    """Remove a closed session. Close the connection after the last session."""
     with _lock:
         link.users.remove(user)
         is_last = not link.users
@@ -239,7 +243,7 @@ def leave(user: User, link: EnsembleLink, patience: Callable[[], float]) -> None
 
 
 def _renew() -> None:
-    """The connections of a fork are those of the process that has made it."""
+    """Forget the connections of the parent process in a fork."""
     global _lock
     _lock = threading.Lock()
     _shared.clear()
@@ -249,7 +253,7 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def is_alive(client: Any) -> bool:
-    """Whether kazoo's thread, which connects again and again, has not ended."""
+    """Return whether kazoo still tries to connect."""
     routine = client._connection._connection_routine
     return routine is not None and bool(routine.is_alive())
 
@@ -258,17 +262,17 @@ def _end(client: Any) -> None:
     try:
         client.stop()
         client.close()
-    except Exception as error:  # it has not ended in time, say: it is used no more
+    except Exception as error:  # such as a time-out; the client is not used again
         log.debug("the connection to ZooKeeper did not end in order: %r", error)
 
 
 def _is_worth_it(record: logging.LogRecord) -> bool:
-    """Errors only, unless somebody has set the level of that logger: each attempt, request and answer is a line otherwise."""
+    """Keep errors only, unless the logger has a level: kazoo logs each attempt, request and answer."""
     return record.levelno >= logging.ERROR or logging.getLogger(record.name).level != logging.NOTSET
 
 
 def _without_secrets(record: logging.LogRecord) -> bool:
-    """What kazoo logs of what it sends has credentials in it: of such a message the name is enough."""
+    """Replace requests that contain credentials by their names."""
     if isinstance(record.args, tuple):
         record.args = tuple(
             type(one).__name__ if type(one).__name__ in ("Auth", "Connect", "SASL") or isinstance(one, bytes) else one

@@ -21,6 +21,7 @@ import attrs
 
 import canal
 from canal.testing import FakeBinlog, ZooKeeperServer
+from tests.programs.reliability import write_result
 
 
 @attrs.frozen
@@ -101,15 +102,20 @@ def main() -> None:
     options.add_argument("counts", type=int, nargs="+", help="numbers of destinations")
     options.add_argument("--patience", type=float, default=600.0, help="seconds until all must be active")
     options.add_argument("--hosts", help="a ZooKeeper that runs; else one is started")
+    options.add_argument("--record", type=Path, help="add what was found to this file, for docs/reliability.md")
     given = options.parse_args()
     if given.hosts:
         for count in given.counts:
-            print(measure(given.hosts, count, given.patience), flush=True)
+            cost = measure(given.hosts, count, given.patience)
+            print(cost, flush=True)
+            if given.record is not None:
+                write_result(given.record, {"kind": "destinations", **attrs.asdict(cost), "wrong": []})
         return
     with ZooKeeperServer("maxClientCnxns=60") as server:
         for count in given.counts:
             command = [sys.executable, "-m", "tests.programs.ha_many", str(count), "--hosts", server.hosts]
-            subprocess.run([*command, "--patience", str(given.patience)], check=True)
+            record = [] if given.record is None else ["--record", str(given.record)]
+            subprocess.run([*command, "--patience", str(given.patience), *record], check=True)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,8 @@ def page(results: list[dict[str, Any]]) -> str:
         "",
         *_table("fault", _merged(runs, "mended")),
         "",
+        *_destinations([one for one in results if one["kind"] == "destinations"]),
+        "",
         *_pipes([one for one in results if one["kind"] == "pipes"]),
         "",
         *_groups([one for one in results if one["kind"] == "group"]),
@@ -92,6 +94,24 @@ def page(results: list[dict[str, Any]]) -> str:
         *_spark(results),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _destinations(runs: list[dict[str, Any]]) -> Iterator[str]:
+    yield "## Many destinations in one process"
+    yield ""
+    yield "Destinations with `ha`, on one fake source, start at the same time: seconds until all are active, and what they cost."
+    yield "`python -m tests.programs.ha_many 100 400 1000 --record tests/reliability.jsonl`"
+    yield ""
+    yield (
+        "| run | destinations | seconds | threads | threads besides one per parser | ZooKeeper connections | descriptors | MB "
+        "| load of the machine |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for one in runs:
+        yield (
+            f"| {one['date']} | {one['count']:,} | {one['seconds']:.1f} | {one['threads']:,} | {one['shared']} "
+            f"| {one['sessions']} | {one['files']} | {one['memory']} | {one['load']} |"
+        )
 
 
 def _pipes(runs: list[dict[str, Any]]) -> Iterator[str]:
