@@ -1,4 +1,4 @@
-"""Draws the pictures of who tells whom what, in time: `python docs/_pictures.py` writes docs/pictures/*.svg."""
+"""Draw sequence diagrams: `python docs/_pictures.py` writes docs/pictures/*.svg."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "pictures"
 LANE, STEP, TOP = 210, 34, 64
-#: (from, to, text) is an arrow, (who, text) a note, (who,) the end of a process.
+#: (from, to, text) is an arrow, (process, text) a note, (process,) the end of a process.
 Step = tuple[int, int, str] | tuple[int, str] | tuple[int]
 
 PICTURES: dict[str, tuple[str, list[str], list[Step]]] = {

@@ -1,4 +1,4 @@
-"""Records `canal tail` and `canal top` as pictures: `python docs/_recordings.py` writes docs/pictures/{tail,top}.svg.
+"""Record `canal tail` and `canal top` as pictures: `python docs/_recordings.py` writes docs/pictures/{tail,top}.svg.
 
 What `canal tail` shows is read from a fake server; the page that `canal top` shows is given here.
 """
@@ -25,7 +25,7 @@ NOW = 1_795_687_200.0  # 2026-11-26T10:00:00Z
 
 
 def record(name: str, width: int, command: str, run: Callable[[rich.console.Console], object]) -> str:
-    """The picture of a command, whose output is drawn on the console that it makes."""
+    """Return the picture of a command's output."""
     console = rich.console.Console(
         record=True,
         file=StringIO(),
@@ -40,7 +40,7 @@ def record(name: str, width: int, command: str, run: Callable[[rich.console.Cons
     console.print(f"[green]$[/] {command}", soft_wrap=True)
     with mock.patch("rich.console.Console", return_value=console):
         run(console)
-    svg = console.export_svg(title="", unique_id=name)  # without the font, which is one of a CDN
+    svg = console.export_svg(title="", unique_id=name)  # without the font from a CDN
     return re.sub(r"[ \t]+$", "", re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), flags=re.MULTILINE)
 
 
@@ -65,7 +65,7 @@ def tail(console: rich.console.Console) -> None:
 
 
 class _Greeting:
-    """The standard error of a terminal that is connected to db1."""
+    """Return the standard error of a terminal connected to db1."""
 
     def __init__(self, console: rich.console.Console, port: int) -> None:
         self._console, self._port = console, port
@@ -89,7 +89,7 @@ def client(number: int, offset: int, lag: float, unacked: int, p99: float) -> di
 
 
 def page(at: float) -> dict[str, Any]:
-    """Of a process with three destinations, one of which has failed, and one that is not started."""
+    """Return the status of a process with running, failed and stopped destinations."""
     orders = [client(1001, 81_904_117, 0.0, 12, 0.041), client(1002, 81_377_902, 1.2, 3_806, 1.63)]
     seconds = at - NOW + 2
     return {

@@ -1,4 +1,4 @@
-"""What the pages of reference/ need to know of the sources beyond Python's own rules: attrs classes and Sphinx's roles."""
+"""A griffe extension for the pages of reference/: supports attrs classes and Sphinx roles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROLE = re.compile(r":(?:class|meth|func|data|mod):`(?:~[\w.]+\.)?([\w.]+)`")
 
 
 class Reference(griffe.Extension):
-    """An attrs class takes its fields as arguments; roles such as :class:`Position` are shown as code."""
+    """Shows fields of attrs classes as arguments, and roles such as :class:`Position` as code."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
@@ -27,7 +27,7 @@ class Reference(griffe.Extension):
             field.value = _default(field.value)
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
-        """Give classes whose base is an attrs class the fields of the base too: now the base is there."""
+        """Add the fields of attrs base classes, which are loaded now."""
         for module in [pkg, *_inside(pkg)]:
             for cls in module.classes.values():
                 if not cls.is_alias and _options(cls) is not None and (bases := [one for one in cls.mro() if _options(one)]):
@@ -64,7 +64,7 @@ def _is_argument(field: griffe.Attribute) -> bool:
 
 
 def _default(value: Any) -> Any:
-    """What a field is without an argument: of ``attrs.field(default=…)`` that, else the value itself; None: it must be given."""
+    """Return the default of a field, or None if the argument is required."""
     if not isinstance(value, griffe.ExprCall) or not str(value.function).startswith("attrs."):
         return value
     given = [argument for argument in value.arguments if isinstance(argument, griffe.ExprKeyword)]

@@ -1,4 +1,4 @@
-"""Draws which room imports which: `python docs/_rooms.py` writes docs/pictures/rooms.svg from the imports in the code.
+"""Draw the imports between rooms: `python docs/_rooms.py` writes docs/pictures/rooms.svg from the imports in the code.
 
 An arrow goes from a room to one that it imports. An arrow is left out if a longer way of arrows says the same.
 """
@@ -16,9 +16,9 @@ from tests.support.imports import MODULES, imports, reached, tree
 from tests.support.imports import room as room_of
 
 FILE = Path(__file__).parent / "pictures" / "rooms.svg"
-#: Modules of the root and constants of the binary log, which any room may import; they are one box.
+#: Modules of the root and constants of the binary log, drawn as a single box. Any room may import them.
 VALUES: Final = ("alarm", "binlog", "errors", "filter", "gtid", "model", "position", "schema", "statement", "status")
-#: What is not drawn: helpers of all rooms, and the way into the command line.
+#: Not drawn: helpers of all rooms and the entry of the command line.
 HIDDEN: Final = ("", "_util", "__main__")
 WIDTH, HEIGHT, GAP, RISE, PASSAGE = 196, 84, 26, 44, 24
 

@@ -120,7 +120,7 @@ def promises(page: str) -> str:
         if one.page == page:
             promise, scope, keeps = one.promise
             kind = f" ({one.kind})" if one.kind else ""
-            lines.append(f"* **{promise[0].upper()}{promise[1:]}**{kind}; one commit has {scope}; it keeps {keeps}.")
+            lines.append(f"* **{promise[0].upper()}{promise[1:]}**{kind}; a commit has {scope}; keeps {keeps}.")
     return "\n".join(lines)
 
 
