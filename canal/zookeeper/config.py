@@ -1,4 +1,4 @@
-"""Options of ZooKeeper and of elections."""
+"""Options for ZooKeeper and elections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from canal._util.option_checks import not_negative, positive
 from canal.errors import ConfigError
 
 ROOT: Final = "/otter/canal"
-"""The root that canal uses: its users can move in place."""
+"""The root in canal (Java), so canal users can move in place."""
 
 
 def _is_root(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -42,14 +42,14 @@ def _pairs(value: Iterable[Any]) -> tuple[tuple[str, str], ...]:
 
 @attrs.frozen(kw_only=True)
 class ZooKeeper:
-    """Options of the connection to ZooKeeper, and of the election of a destination's active process.
+    """Options for the connection to ZooKeeper, and for elections.
 
     Args:
         hosts: ``host:port`` of each member, with commas between them.
         session_timeout: seconds without contact after which ZooKeeper ends the session. The server limits the value to 2 to 20
             ticks (4 to 40 s by default). Delivery stops a little earlier.
-        takeover_delay: seconds that standbys wait for a restart of the former owner.
-        root: path of the tree.
+        takeover_delay: seconds until standbys take over; the former owner may restart meanwhile.
+        root: path above all nodes.
         auth: (scheme, credential) pairs, such as ``("digest", "user:password")``.
         acl: "creator": with ``auth`` only clients with the same credentials may read and change the nodes, and open nodes of
             the destination become private. "open": all clients may, as without ``auth``.
@@ -65,12 +65,12 @@ class ZooKeeper:
     options: dict[str, Any] = attrs.field(factory=dict, repr=False)
 
     def destination_path(self, destination: str, *parts: str) -> str:
-        """Return the path of a destination's node, or of a node under it."""
+        """Return the path to a destination's node, or to a node under it."""
         return "/".join((self.root, "destinations", destination, *parts))
 
     @property
     def farewell(self) -> float:
-        """Seconds to wait for the last answers when a session is closed."""
+        """Seconds to wait for the last answers before a session is closed."""
         return min(self.session_timeout / 4, 5.0)
 
     @property

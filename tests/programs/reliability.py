@@ -99,7 +99,7 @@ def page(results: list[dict[str, Any]]) -> str:
 def _destinations(runs: list[dict[str, Any]]) -> Iterator[str]:
     yield "## Many destinations in one process"
     yield ""
-    yield "Destinations with `ha`, on one fake source, start at the same time: seconds until all are active, and what they cost."
+    yield "Destinations with `ha` and a shared fake source start together: seconds until all are active, and their cost."
     yield "`python -m tests.programs.ha_many 100 400 1000 --record tests/reliability.jsonl`"
     yield ""
     yield (
