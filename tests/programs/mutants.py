@@ -1081,7 +1081,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "changes/keys.py",
         "return value + 0.0 if isinstance(value, float) else value",
         "return value",
-        "pipes/test_key_forms.py::test_key_of_negative_zero_is_that_of_zero",
+        "changes/test_keys.py::test_keys_that_the_source_calls_equal_are_written_alike",
     ),
     _mutant(
         "a moment is a key by what its clock shows",
