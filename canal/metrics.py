@@ -63,9 +63,9 @@ def statuses_of(
         return lambda: iter(server.status(source_timeout).values())
     known = (instances,) if isinstance(instances, Instance) else tuple(instances)
     if not all(isinstance(instance, Instance) for instance in known):
-        raise ConfigError("register() accepts a canal.Server, a canal.Instance or several instances")
+        raise ConfigError("expected a canal.Server, a canal.Instance or several instances")
     if len({instance.destination for instance in known}) < len(known):
-        raise ConfigError("two of the instances have the same destination, so their metrics would collide")
+        raise ConfigError("two of the instances have the same destination: give each its own name")
     return lambda: (instance.status(source_timeout) for instance in known)
 
 

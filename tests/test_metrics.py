@@ -165,7 +165,7 @@ def test_a_second_collector_and_what_is_no_instance_are_refused() -> None:
         metrics.register(other, registry)
     with pytest.raises(canal.ConfigError, match="same destination"):
         metrics.register([one, other], prometheus.CollectorRegistry())
-    with pytest.raises(canal.ConfigError, match="several of them"):
+    with pytest.raises(canal.ConfigError, match="or several instances"):
         metrics.register(["orders"], registry)  # type: ignore[list-item]
 
 
