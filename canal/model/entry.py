@@ -31,7 +31,7 @@ _MILLISECONDS = 1000  # per second; a Python integer, so C arithmetic cannot ove
 @cython.freelist(2048)
 @cython.cclass
 class Rare:
-    """Fields that few entries use: statements, query text, selected rows and user marks."""
+    """Fields that few entries use: statements, query text, selected rows, user marks."""
 
     __slots__ = ("selected", "sql", "statement", "query", "group", "props")
 
@@ -44,7 +44,7 @@ class Rare:
         self.props: dict[str, Any] | None = None
 
     def copy(self) -> Rare:
-        """Return a copy with its own ``props`` dict."""
+        """Return a copy with a separate ``props`` dict."""
         made = Rare()
         made.selected, made.sql, made.statement = self.selected, self.sql, self.statement
         made.query, made.group = self.query, self.group
@@ -56,24 +56,24 @@ class Rare:
 @cython.freelist(8192)
 @cython.cclass
 class Entry:
-    """One binlog event: changed rows, a statement, or the begin or end of a transaction.
+    """A binlog event: changed rows, a statement, or a transaction boundary.
 
     Attributes:
-        entry_type, event_type: kind of the entry and of the change, as enums with canal's names.
+        entry_type, event_type: kind of entry and change, as enums with canal's names.
         header: journal, offset, time, schema, table and GTID.
         rows, json_diffs(): the changed rows, decoded on each access. ``header.row_count`` counts rows without decoding.
-        row_change: the same change in canal's terms, including the text of a statement.
+        row_change: the change in canal's terms, including statement text.
         position: resume position after this entry. In a :class:`canal.parse.GroupParser` it has a position per member.
-        member: the group member that produced the entry.
-        transaction: its transaction, shared by all entries of the transaction.
-        is_ddl, is_end: true for a statement that changes a schema, and for the last entry of a transaction.
+        member: the group member that produced it.
+        transaction: the transaction, shared by all entries in it.
+        is_ddl, is_end: true for a statement that changes a schema, and for the last entry in a transaction.
         part, last: a large transaction is delivered in pieces. ``part`` is the piece number from 0, ``last`` is true in the
             last piece.
         size: bytes that the store counts for the entry: the event and the objects around it, rounded up.
         props: a dict for user marks.
 
     Other attributes are internal to the decoder and may change without notice. ``data`` is the event. BEGIN and END do not
-    keep their event; ``body_end`` is its length.
+    keep the event; ``body_end`` is the length.
     """
 
     __slots__ = (
@@ -154,7 +154,7 @@ class Entry:
 
     @property
     def props(self) -> dict[str, Any]:
-        """User marks. The END of an XA transaction has XA_TYPE and XA_XID, as in canal.
+        """User marks. An XA transaction's END has XA_TYPE and XA_XID, as in canal.
 
         Do not store the entry or its container here: the reference cycle would never be freed.
         """
@@ -186,12 +186,12 @@ class Entry:
 
     @property
     def query(self) -> str | None:
-        """Text of the statement that changed the rows, if the source logs it."""
+        """Statement text that caused the row changes, if the source logs it."""
         text = None if self.rare is None else self.rare.query
         return None if text is None else str(text, "utf-8", "surrogateescape")
 
     def set_query(self, text: bytes | None) -> None:
-        """Set the query text as logged. All entries of a statement share the bytes."""
+        """Set the query text as logged. Entries for the same statement share the bytes."""
         if text is not None or self.rare is not None:
             self._with_rare().query = text
 
@@ -216,7 +216,7 @@ class Entry:
 
     @property
     def header(self) -> Header:
-        """Origin of the entry: journal, offset, time, schema, table and GTID."""
+        """Origin: journal, offset, time, schema, table and GTID."""
         return Header(self)
 
     @property
@@ -238,20 +238,20 @@ class Entry:
     def tuples(self) -> tuple[list[tuple[Any, ...]] | None, list[tuple[Any, ...]] | None]:
         """Return the row values before and after the change, as two lists of plain tuples.
 
-        This is the fastest access from Python. Values are in the order of ``column_names``. A missing side is None: before an
+        This is the fastest access from Python. Values are in ``column_names`` order. A missing side is None: before an
         INSERT, after a DELETE, and both sides of BEGIN, END and statements.
         """
         return decode_images(self)
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the delivered columns; () for BEGIN, END and statements."""
+        """Delivered column names; () for BEGIN, END and statements."""
         return () if self.table is None else self.table.names.names
 
     def json_diffs(self) -> list[dict[str, tuple[JsonDiff, ...]]]:
-        """Return the diffs of MySQL's partial JSON updates: for each row, a dict from column name to diffs.
+        """Return the diffs from partial JSON updates in MySQL: for each row, a dict from column name to diffs.
 
-        An unchanged column has (). A column is missing if the log has its whole value, as without
+        An unchanged column has (). A column is missing if the log has the complete value, as without
         ``binlog_row_value_options=PARTIAL_JSON``.
         """
         table = self.table
@@ -273,23 +273,23 @@ class Entry:
 
     @property
     def own_position(self) -> Position:
-        """Resume position in the entry's own source, without other group members."""
+        """Resume position in the source, without other group members."""
         if self.is_end:
             return self.transaction.position_after()
         return self.transaction.position_before(self.first_row + self.skip_rows + self.row_count)
 
     def position_at(self, row: int) -> Position:
-        """Return the resume position after the first ``row`` row changes of the transaction."""
+        """Return the resume position after the transaction's first ``row`` row changes."""
         own = self.transaction.position_before(row)
         return own if self.group is None else self.group.around(own)
 
     @property
     def member(self) -> str:
-        """Name of the :class:`canal.parse.GroupParser` member; "" outside a group."""
+        """Member name in a :class:`canal.parse.GroupParser`; "" outside a group."""
         return "" if self.group is None else self.group.member
 
     def move(self, transaction: Transaction, offset: int) -> None:
-        """Move the entry to the transaction that commits its prepared XA transaction."""
+        """Move the entry from a prepared XA transaction to the transaction that commits it."""
         self.transaction = transaction
         self.offset = offset
         self.is_end = False
@@ -335,7 +335,7 @@ def new_entry(
 
 
 class Header:
-    """Origin of an entry: a view that is created on access."""
+    """An entry's origin: a view that is created on access."""
 
     __slots__ = ("_entry",)
 
@@ -349,17 +349,17 @@ class Header:
 
     @property
     def offset(self) -> int:
-        """Start offset of the event in the journal (64 bits)."""
+        """Start offset in the journal (64 bits)."""
         return self._entry.offset
 
     @property
     def ordinal(self) -> int:
-        """Index of the entry within its transaction, from 0, before filtering."""
+        """Index within the transaction, from 0, before filtering."""
         return self._entry.ordinal
 
     @property
     def server_id(self) -> int:
-        """Id of the server that made the change first."""
+        """Id of the server where the change originated."""
         return self._entry.server_id
 
     @property
@@ -369,7 +369,7 @@ class Header:
 
     @property
     def schema(self) -> str:
-        """Schema of the table. For a statement: of its first table, else its database."""
+        """The table's schema. For a statement: the first table's schema, else the database."""
         entry = self._entry
         if entry.table is not None:
             return entry.table.schema.schema
@@ -384,7 +384,7 @@ class Header:
 
     @property
     def table(self) -> str:
-        """Name of the table. For a statement: the first table, for RENAME the new name, or "" if the statement names no table."""
+        """The table. For a statement: the first table, for RENAME the new name, or "" if the statement names no table."""
         entry = self._entry
         if entry.table is not None:
             return entry.table.schema.table
@@ -397,7 +397,7 @@ class Header:
 
     @property
     def tables(self) -> tuple[tuple[str, str], ...]:
-        """Every (schema, table) of the entry. A statement may name several."""
+        """Every (schema, table) in the entry. A statement may name several."""
         entry = self._entry
         if entry.table is not None:
             return ((entry.table.schema.schema, entry.table.schema.table),)
@@ -405,19 +405,19 @@ class Header:
 
     @property
     def event_type(self) -> EventType:
-        """Kind of the change."""
+        """Kind of change."""
         return self._entry.event_type
 
     @property
     def gtid(self) -> str:
-        """GTID of the transaction, or ""."""
+        """The transaction's GTID, or ""."""
         return self._entry.transaction.gtid
 
     @property
     def props(self) -> dict[str, str]:
         """canal's header properties.
 
-        ``rowsCount`` is the row count of the event. With MySQL GTIDs, ``curtGtid``, ``curtGtidSn`` and ``curtGtidLct`` are the
+        ``rowsCount`` is the event's row count. With MySQL GTIDs, ``curtGtid``, ``curtGtidSn`` and ``curtGtidLct`` are the
         transaction's GTID, ``sequence_number`` and ``last_committed``.
         """
         entry = self._entry
@@ -433,13 +433,13 @@ class Header:
 
     @property
     def event_length(self) -> int:
-        """Size of the event in the log, in bytes."""
+        """Event size in the log, in bytes."""
         entry = self._entry
         return len(entry.data) or entry.body_end
 
     @property
     def row_flags(self) -> int:
-        """Flags of a rows event; 0 for other entries.
+        """Rows event flags; 0 for other entries.
 
         0x2: foreign key checks are off, so no change cascades. 0x4: unique checks are off. 0x10: MySQL's SQL layer executes
         foreign keys, so cascaded changes are in the log.
@@ -449,7 +449,7 @@ class Header:
 
     @property
     def row_count(self) -> int:
-        """Number of delivered rows, counted without decoding."""
+        """Delivered rows, counted without decoding."""
         entry = self._entry
         return count_rows([entry])
 
@@ -487,7 +487,7 @@ def decode_images(entry: Entry, json_text: bool = False) -> tuple[list[tuple[Any
 
 
 def decode_tuples(entry: Entry, json_text: bool = False) -> list[tuple[tuple[Any, ...] | None, tuple[Any, ...] | None]]:
-    """Return (before, after) pairs of tuples in the order of ``entry.table.names.names``.
+    """Return (before, after) pairs of tuples in ``entry.table.names.names`` order.
 
     ``json_text=True`` returns JSON as text even if the instance decodes JSON to objects.
     """
@@ -510,7 +510,7 @@ def _locate(entry: Entry, error: DecodeError) -> None:
 
 
 def _kept(entry: Entry, rows: list[Any]) -> list[Any]:
-    """Apply ``skip_rows`` and ``selected`` to the rows of an entry's event."""
+    """Apply ``skip_rows`` and ``selected`` to an event's rows."""
     if entry.skip_rows:
         rows = rows[entry.skip_rows :]
     selected = entry.selected
@@ -518,7 +518,7 @@ def _kept(entry: Entry, rows: list[Any]) -> list[Any]:
 
 
 def count_rows(entries: list[Entry]) -> int:
-    """Return the number of delivered rows of the entries."""
+    """Count the delivered rows."""
     rows = 0
     for entry in entries:
         rare = entry.rare
@@ -527,7 +527,7 @@ def count_rows(entries: list[Entry]) -> int:
 
 
 class RowChange:
-    """The change of an entry in canal's terms: SQL text, or rows with canal's ``Column`` objects."""
+    """A change in canal's terms: SQL text, or rows with canal's ``Column`` objects."""
 
     __slots__ = ("_entry",)
 
@@ -536,7 +536,7 @@ class RowChange:
 
     @property
     def event_type(self) -> EventType:
-        """Kind of the change."""
+        """Kind of change."""
         return self._entry.event_type
 
     @property
@@ -556,7 +556,7 @@ class RowChange:
 
     @property
     def ddl_schema(self) -> str:
-        """The default schema of a statement."""
+        """The statement's default schema."""
         statement = self._entry.statement
         return "" if statement is None else statement.default_schema
 
@@ -576,7 +576,7 @@ class RowChange:
         return self.columns()
 
     def columns(self, *, labels: bool = False, codes_of_values: bool = False) -> list[RowData]:
-        """Return the rows in canal's form, with the options of ``canal.formats.columns.Form``."""
+        """Return the rows in canal's form, with options as in ``canal.formats.columns.Form``."""
         entry = self._entry
         if entry.table is None:
             return []

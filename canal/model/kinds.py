@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class EntryType(IntEnum):
-    """Kind of an entry. Names and numbers are canal's."""
+    """Entry kinds. Names and numbers are canal's."""
 
     TRANSACTIONBEGIN = 1
     ROWDATA = 2
@@ -16,7 +16,7 @@ class EntryType(IntEnum):
 
 
 class EventType(IntEnum):
-    """Kind of a change. Names and numbers are canal's."""
+    """Change kinds. Names and numbers are canal's."""
 
     INSERT = 1
     UPDATE = 2

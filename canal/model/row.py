@@ -25,7 +25,7 @@ _IS_FREE = not getattr(sys, "_is_gil_enabled", lambda: True)()
 @cython.freelist(512)
 @cython.cclass
 class Row:
-    """The values of one row, by name or index, like ``sqlite3.Row``. Unlike there, ``"id" in row`` looks up a column.
+    """A row with access by name or index, like ``sqlite3.Row``. Unlike there, ``"id" in row`` looks up a column.
 
     Names are case-insensitive, as in the server. A column that is missing from the row image (``binlog_row_image`` MINIMAL or
     NOBLOB) has the value ``ABSENT``.
@@ -47,7 +47,7 @@ class Row:
         return isinstance(name, str) and self._names.find(name) >= 0
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a column, or ``default`` if the table has no such column."""
+        """Return a column's value, or ``default`` if the table has no such column."""
         index = self._names.find(name)
         return default if index < 0 else self._values[index]
 
@@ -61,11 +61,11 @@ class Row:
 
     @property
     def key(self) -> tuple[Any, ...] | None:
-        """Primary key values in table order. None if the table has no key, or part of it is not delivered or not logged."""
+        """Primary key values in table order. None without a key, or if a key column is not delivered or not logged."""
         return self._key_over(None)
 
     def _key_over(self, former: Row | None) -> tuple[Any, ...] | None:
-        """Return ``key``; take values that this image lacks from the image before the update."""
+        """Return ``key``; use the image before the update for missing values."""
         from canal.rows.values import ABSENT
 
         numbers = self._names.key
@@ -98,7 +98,7 @@ class Row:
 
 
 class ColumnNames:
-    """The column names of a table, shared by its rows. Lookups ignore case; ``key`` has the indexes of the key columns."""
+    """A table's column names, shared by all rows. Lookups ignore case; ``key`` has the key column indexes."""
 
     __slots__ = ("names", "key", "_index")
 
@@ -129,7 +129,7 @@ class ColumnNames:
 
 
 def column_names(columns: tuple[Any, ...], shown: tuple[Any, ...]) -> ColumnNames:
-    """Return the names of the delivered columns. The key is empty if one of its columns is not delivered."""
+    """Return the delivered column names. The key is empty if a key column is not delivered."""
     key = tuple([number for number, column in enumerate(columns) if column.key])
     is_whole = len(key) == len([column for column in shown if column.key])
     return ColumnNames(tuple([column.name for column in columns]), key if is_whole else ())
@@ -151,7 +151,7 @@ class ChangedRow:
     def key(self) -> tuple[Any, ...] | None:
         """Key after the change, or before it for a deleted row.
 
-        With MINIMAL images, values that the after image lacks come from the before image.
+        With MINIMAL images, the before image supplies missing values.
         """
         if self.after is None:
             return None if self.before is None else self.before.key
@@ -165,7 +165,7 @@ class ChangedRow:
 
 
 def changed_rows(before: list[Any] | None, after: list[Any] | None, names: ColumnNames) -> list[ChangedRow]:
-    """Pair the images before and after each change. Reuses one of the two lists for the result."""
+    """Pair the images before and after each change. Reuses an input list for the result."""
     rows: Any = before if after is None else after  # replaced in place, row by row
     if _IS_FREE and len(rows) > 8:  # avoid contention on one reference count
         names = names.copy()

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class TableMap:
-    """A table as announced by one TABLE_MAP event: its schema at that position and its row decoder.
+    """A table as announced in a TABLE_MAP event: the schema at that position and the row decoder.
 
     ``columns`` and ``names`` have the delivered columns. ``accepted`` is the filter's decision. ``digest`` identifies the
-    table in transaction digests. ``size`` is the number of bytes that no entry accounts for yet.
+    table in transaction digests. ``size`` counts bytes that no entry accounts for yet.
     """
 
     __slots__ = ("schema", "columns", "names", "decoder", "accepted", "digest", "size")

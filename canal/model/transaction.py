@@ -1,4 +1,4 @@
-"""Transactions of the source. Compiled if a C compiler was present at install time."""
+"""Transactions. Compiled if a C compiler was present at install time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @cython.freelist(2048)
 @cython.cclass
 class Transaction:
-    """A transaction of the source, or one statement outside a transaction; shared by its entries.
+    """A source transaction, or a statement outside a transaction; shared by all entries in it.
 
-    ``journal`` and ``offset`` are its start. ``end`` is the offset after its last event, 0 until that event is read.
-    ``gtid_base`` (immutable, shared) plus the run ``gtid_first`` to ``gtid_previous`` of ``gtid_source`` is the set of GTIDs
+    It starts at ``journal`` and ``offset``. ``end`` is the offset after the last event, 0 until that event is read.
+    ``gtid_base`` (immutable, shared) plus the run ``gtid_first`` to ``gtid_previous`` from ``gtid_source`` are the GTIDs
     executed before it. This representation costs no work per transaction.
 
     ``sequence_number`` and ``last_committed`` are MySQL's logical clock in the journal. A transaction may be applied in parallel
@@ -85,7 +85,7 @@ class Transaction:
         self.thread_id = 0
         self.xid = 0
         self.row_count = 0
-        self.before = 0  # transactions that the parser completed before this one began
+        self.before = 0  # number of transactions that the parser completed earlier
         self.has_rows = False
         self.tape: bytearray | None = None  # digests of transactions, for sources without GTIDs
         self.tape_start = 0  # end of the digests before this transaction
@@ -94,7 +94,7 @@ class Transaction:
 
     @property
     def gtid(self) -> str:
-        """GTID of the transaction, or "" if the source writes none."""
+        """The GTID, or "" if the source writes none."""
         source = self.gtid_source
         if source is None:
             return ""
@@ -108,7 +108,7 @@ class Transaction:
         return self.gtid if self.gtid_source is not None else f"{self.journal}:{self.offset}"
 
     def is_same(self, other: Transaction) -> bool:
-        """Return whether both are the same transaction. After a reconnect, the rest of a large transaction has a new object."""
+        """Return whether both are the same transaction. After a reconnect, the rest in a large transaction has a new object."""
         if self is other:
             return True
         if self.gtid_source is not None and other.gtid_source is not None:
@@ -121,7 +121,7 @@ class Transaction:
         )
 
     def executed(self, number: int) -> str:
-        """Return the executed GTIDs as text, with the run of this source up to ``number`` (0: no run)."""
+        """Return the executed GTIDs as text, with this source's run up to ``number`` (0: no run)."""
         base: Any = self.gtid_base  # type depends on the flavor
         if base is None:
             return ""
@@ -137,7 +137,7 @@ class Transaction:
         return "" if self.tape is None else self.tape[max(end - TAIL_BYTES, 0) : end].hex()
 
     def position_before(self, row: int) -> Position:
-        """Return the resume position after the first ``row`` row changes of this transaction."""
+        """Return the resume position after the first ``row`` row changes."""
         gtid = self.executed(self.gtid_previous)
         return position_of(
             self.journal,

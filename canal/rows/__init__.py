@@ -1,4 +1,4 @@
-"""Bytes of row events to values; what user code and executors import, and nothing of the stream."""
+"""Decoding of row events to values. User code and executors import it without the stream."""
 
 from __future__ import annotations
 
