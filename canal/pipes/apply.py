@@ -1,6 +1,6 @@
-"""Apply the changes of a one-table stream to a target: latest change per key, exactly once.
+"""Applies the changes of a one-table stream to a target: the latest change per key, exactly once.
 
-Never looks at Spark's batch id: the `_txn` and `_ord` of a change tell what is done already; the target keeps them with its rows.
+Never uses Spark's batch id: the target stores `_txn` and `_ord` of the last applied change with its rows.
 """
 
 from __future__ import annotations
@@ -35,20 +35,23 @@ from canal.targets.tables.upkeep import CommitCounter, Maintained, Upkeep
 
 log = logging.getLogger("canal.pipe")
 
-#: The columns of a one-table stream beside the table's own (and ``_extra``, which is kept as one of them).
+#: Columns of a one-table stream that are not columns of the table. (``_extra`` is kept like a column of the table.)
 META: Final = ("_op", "_txn", "_ord", "_ts", "_gtid", "_before", "_absent", "_exact")
 _OPS: Final = ["I", "U", "D", "r", "T"]
 _EPOCH_SHIFT, _EPOCHS = 58, 32
-#: ``_ord`` of rows that a snapshot read in chunks. Numbered rows of a snapshot are before it; both are before streamed ones.
+#: ``_ord`` of rows of a snapshot in chunks. Numbered rows of a snapshot have lower numbers, streamed rows higher ones.
 _UNNUMBERED: Final = -1
-#: ``_ord`` that the T of a snapshot gets here: it comes with that of chunks, and is before their rows.
+#: ``_ord`` for the T of a snapshot in chunks, so that it sorts before their rows.
 _BEFORE_ALL: Final = 1 - (1 << 63)
 _NO_TIME: Final = (1 << 63) - 1
+_READ_THE_SAME: Final = (
+    "Read the same server, or empty the target together with its progress (drop the table) and take a snapshot."
+)
 
 
 @runtime_checkable
 class TableTargets(Protocol):
-    """A target of many tables: Delta, Iceberg, MySQL and Parquet."""
+    """A target with many tables: Delta, Iceberg, MySQL and Parquet."""
 
     def table_target(self, name: str) -> TableTarget:
         """Return the target of one table."""
@@ -56,7 +59,7 @@ class TableTargets(Protocol):
 
 @runtime_checkable
 class BatchInfo(Protocol):
-    """What a loop knows of a batch of changes. A streaming query passes only a number instead."""
+    """Information of a loop about a batch of changes. A streaming query passes only a number."""
 
     @property
     def table(self) -> str: ...
@@ -76,7 +79,7 @@ class BatchInfo(Protocol):
 
 @attrs.frozen
 class PlainBatch:
-    """The batch info of a loop that calls no other function."""
+    """The batch information of a loop with no other function."""
 
     table: str = ""
     start: Position | None = None
@@ -95,7 +98,7 @@ _UNKNOWN: Final = PlainBatch()
 
 def _key_names(keys: Sequence[str] | None) -> tuple[str, ...] | None:
     if isinstance(keys, str) or keys is not None and not keys:
-        raise ConfigError("keys must be a sequence of column names, or None to append the changes themselves")
+        raise ConfigError(f"keys must be a sequence of column names, or None to append the changes themselves, not {keys!r}")
     return None if keys is None else tuple(keys)
 
 
@@ -103,7 +106,7 @@ def _key_names(keys: Sequence[str] | None) -> tuple[str, ...] | None:
 class ApplyChanges:
     """A function that applies Arrow tables of changes to one table of a target. Call it from one thread at a time.
 
-    ``canal.spark.apply_changes`` documents the options. ``parts`` yields the Arrow tables of a batch in another form.
+    ``canal.spark.apply_changes`` documents the options. ``parts`` converts a batch to Arrow tables.
     """
 
     target: TableTarget | TableTargets
@@ -134,7 +137,7 @@ class ApplyChanges:
             if isinstance(given, Target):
                 raise ConfigError(
                     f"{self.target} takes changes from canal.pipe alone",
-                    remedy="Give canal.targets.DeltaTarget, IcebergTarget, MySQLTarget or ParquetTarget.",
+                    remedy="Use canal.targets.DeltaTarget, IcebergTarget, MySQLTarget or ParquetTarget.",
                 )
             self._resolve(self.target)
         elif self.table:
@@ -143,7 +146,7 @@ class ApplyChanges:
     def _resolve(self, target: TableTarget) -> TableTarget:
         """Set the target of the one table."""
         if target.abilities.only_appends and self.keys is not None:
-            raise ConfigError(f"{self.target!r} only appends", remedy="Give keys=None to append the changes themselves.")
+            raise ConfigError(f"{self.target!r} only appends", remedy="Use keys=None to append the changes themselves.")
         self._resolved = target
         return target
 
@@ -153,17 +156,17 @@ class ApplyChanges:
             return self._resolved
         if not self._table or not isinstance(self.target, TableTargets):
             raise UsageError(
-                f"{self.target} has many tables, and the table of these changes is not known",
+                f"{self.target} has many tables, and the table of these changes is unknown",
                 remedy='Name it by apply_changes(…, table="schema.table").',
             )
         return self._resolve(self.target.table_target(self._table))
 
     def __call__(self, df: Any, batch: Any = None) -> None:
-        """Apply the rows of ``df`` that the target does not have yet. ``batch``: Spark's batch id, or a ``canal.spark.Batch``."""
+        """Apply the changes that the target lacks. ``batch``: Spark's batch id, or a ``canal.spark.Batch``."""
         if batch is None or isinstance(batch, int):
             batch = _UNKNOWN
         elif not isinstance(batch, BatchInfo):
-            raise UsageError(f"batch is the number of a batch or a canal.spark.Batch, not {batch!r}")
+            raise UsageError(f"batch must be a batch number or a canal.spark.Batch, not {batch!r}")
         self.follow(batch.table)
         if batch.loss is not None:
             self._lose(batch.loss, batch)
@@ -176,13 +179,13 @@ class ApplyChanges:
                 self._apply(_with_begin_first(rows), batch, pa.chunked_array(told))
 
     def follow(self, table: str) -> None:
-        """Set the table of the source, if it is known ("": unknown).
+        """Set the table of the source. "": unknown.
 
         Raises:
-            UsageError: the changes of another table were applied before.
+            UsageError: changes of another table were applied before.
         """
         if self._table and table and table != self._table:
-            raise UsageError(f"changes of {table}, where those of {self._table} were applied", remedy="Use one sink per table.")
+            raise UsageError(f"changes of {table} after changes of {self._table}", remedy="Use one sink per table.")
         self._table = table or self._table
 
     def _apply(self, rows: pa.Table, batch: BatchInfo, told: pa.ChunkedArray) -> None:
@@ -220,42 +223,42 @@ class ApplyChanges:
         )
 
     def maintain(self, upkeep: Upkeep | None = None) -> None:
-        """Put the target's small files together, and remove what no version of the last ``upkeep.keep`` seconds needs.
+        """Compact small files, and remove files that no version of the last ``upkeep.keep`` seconds needs.
 
-        Call it between batches, from the thread that applies them. ``upkeep``: as the target has it, if not given.
+        Call it between batches, from the thread that applies them. ``upkeep``: default is the target's upkeep.
 
         Raises:
             ConfigError: the target has no upkeep.
-            TargetConflictError: another writer was quicker; nothing is lost, call it again.
+            TargetConflictError: another writer was quicker. Call it again: nothing is lost.
         """
         target = self._of_table
         if not isinstance(target, Maintained):
-            raise ConfigError(f"{self.target!r} has no upkeep", remedy="Use the tools of what it is kept in.")
+            raise ConfigError(f"{self.target!r} has no upkeep", remedy="Use the tools of its storage.")
         target.maintain(self.stream, upkeep or target.upkeep or Upkeep())
 
     def acknowledge(self) -> None:
-        """Say that the target is by now what the table was behind the position that an ``UnloggedChangeError`` named: go on."""
+        """Mark the unlogged change as handled: the target equals the table after the position of the UnloggedChangeError."""
         with self._of_table.begin(self.stream, self.keys or ()) as work:
             old = _done(work)
             if old is not None and old.fault:
                 self._store(work, attrs.evolve(old, fault=""))
 
     def progress(self) -> Progress | None:
-        """How far the target is; None: nothing was applied."""
+        """Return the progress of the target, or None if nothing was applied."""
         with self._of_table.begin(self.stream, self.keys or ()) as work:
             return work.progress
 
     def _end_copy(self) -> None:
-        """All rows of a copy are there."""
+        """Mark the copy as complete."""
         with self._of_table.begin(self.stream, self.keys or ()) as work:
             old = _done(work)
             if old is not None and old.is_copy:
                 self._store(work, attrs.evolve(old, is_copy=False))
 
-    # -- what no row tells ----------------------------------------------------------------------------------------------
+    # -- unlogged changes -----------------------------------------------------------------------------------------------
 
     def _lose(self, loss: Any, batch: BatchInfo) -> None:
-        """Settle a loss that the target is behind already, or that leaves nothing to differ; else store and raise it."""
+        """Settle a loss if the target is after it, or has no rows. Otherwise store and raise it."""
         with self._of_table.begin(self.stream, self.keys or ()) as work:
             old = _done(work)
             is_void = old is None and (self.keys is None or work.schema is None or work.is_empty())
@@ -271,7 +274,7 @@ class ApplyChanges:
             self._refuse(work, progress, f"{what} (at {loss.error.position})")
 
     def _check_types(self, work: TableWork, progress: TableProgress) -> None:
-        """Compare the declared types with those of the rows before: a narrower column has other values in rows that are there."""
+        """Compare the declared types with those of earlier rows: narrowing a column changes values of existing rows."""
         old = _done(work)
         if old is None or progress.snapshot != old.snapshot:
             return
@@ -284,16 +287,16 @@ class ApplyChanges:
         raise _fault(fault)
 
     def _store(self, work: TableWork, table: TableProgress) -> None:
-        """Write the progress alone."""
+        """Write only the progress."""
         progress = attrs.evolve(work.progress or Progress(), table=table)
         schema = pa.schema([]) if work.schema is None else work.schema
         nothing = schema.empty_table()
         work.write(nothing, nothing.select(self.keys or ()), progress, added=[], replace=False)
 
-    # -- what is to be applied ------------------------------------------------------------------------------------------
+    # -- changes to apply ----------------------------------------------------------------------------------------------
 
     def _new(self, rows: pa.Table, work: TableWork) -> tuple[pa.Table, bool]:
-        """The rows behind the progress, and whether a snapshot begins that replaces what is there."""
+        """Return the rows after the progress, and whether a snapshot begins that replaces the existing rows."""
         old, is_read, replace = _done(work), _is_read(rows), False
         begun = set(pc.unique(rows["_txn"].filter(is_read)).to_pylist()) - {old and old.snapshot}
         if old is None:
@@ -305,26 +308,26 @@ class ApplyChanges:
                 raise StreamMismatchError(
                     f"a snapshot begins, but the target has followed the stream {self.stream!r} to "
                     f"{_where(*old.last_change)} already, and would keep rows that were deleted since",
-                    remedy="Start the query where it was (without a snapshot), or empty the target together with its progress "
-                    "(drop the table); snapshot='replace' empties it by itself when a later snapshot begins.",
+                    remedy="Start the query from its earlier position (without a snapshot), or empty the target together with "
+                    "its progress (drop the table). snapshot='replace' empties it when a later snapshot begins.",
                 )
             old = TableProgress(min(begun), _BEFORE_ALL - 1, ts=_NO_TIME)
             replace = True
         elif old.is_copy and not pc.any(is_read).as_py():
             raise StreamMismatchError(
-                f"changes come, but the copy of {self._table or 'the table'} was not finished: rows of it are missing",
-                remedy="Call copy_table again before the loop: it begins the copy anew.",
+                f"changes come, but the copy of {self._table or 'the table'} is not complete: the target lacks rows",
+                remedy="Call copy_table again before the loop: it restarts the copy.",
             )
         self._check_place(rows, old)
         behind = _behind(rows, old)
         if old.ord == _UNNUMBERED:
-            # Rows of chunks have one `_txn` and `_ord`. To put them again does no harm, and they may be others.
+            # All rows of chunks have the same `_txn` and `_ord`. Put all of them: that is idempotent.
             behind = pc.or_(behind, pc.and_(pc.equal(rows["_op"], "r"), pc.equal(rows["_txn"], old.txn)))
         if old.gtids and max(old.txn, pc.max(rows["_txn"]).as_py()) >> _EPOCH_SHIFT:
             known = _is_known(rows, old)
             self._check_skipped(rows.filter(known), old, old.ts)
-            # What is not known and as old as the last change may be new: of a third server in the epoch of the second, or of
-            # the second without its epoch, in a query with a new checkpoint.
+            # Unknown transactions as old as the last change may be new: of a third server in the epoch of the second server,
+            # or of the second server without its epoch, in a query with a new checkpoint.
             self._check_skipped(rows.filter(pc.invert(pc.or_(pc.or_(behind, is_read), known))), old, old.ts - 1)
             behind = pc.and_not(behind, known)
         else:
@@ -332,52 +335,49 @@ class ApplyChanges:
         return rows if pc.all(behind).as_py() else rows.filter(behind), replace
 
     def _first(self, rows: pa.Table, work: TableWork) -> tuple[pa.Table, bool]:
-        """As ``_new`` where a snapshot is the first of the stream that comes."""
+        """Return the same as ``_new``, if a stream begins with a snapshot."""
         if self.snapshot == "keep":
             return rows.filter(pc.not_equal(rows["_ord"], _BEFORE_ALL)), False
         if work.schema is None or work.is_empty():
             return rows, False
         if self.snapshot == "refuse":
             raise StreamMismatchError(
-                f"a snapshot begins, but the target has rows already, and no progress of the stream {self.stream!r}: those that "
-                "the table has no more would stay",
-                remedy="Empty the target, or let it be emptied by snapshot='replace'; snapshot='keep' leaves rows that other "
-                "streams have put there.",
+                f"a snapshot begins, but the target has rows and no progress of the stream {self.stream!r}",
+                remedy="Empty the target, or use snapshot='replace'. snapshot='keep' keeps the rows of other streams.",
             )
         return rows, True
 
     def _check_place(self, rows: pa.Table, old: TableProgress) -> None:
-        """In one log one transaction is at the place of the last change."""
+        """Check that the transaction at the position of the last change is the same."""
         is_done = pc.and_(pc.equal(rows["_txn"], old.txn), pc.less_equal(rows["_ord"], old.ord))
         others = rows["_gtid"].filter(pc.and_(is_done, pc.not_equal(rows["_gtid"], old.gtid)))
         if old.gtid and len(others):
             raise StreamMismatchError(
-                f"transaction {others[0]} comes from the place ({_where(*old.last_change)}) at which the target has {old.gtid}: "
-                "the source is another server, or its log was begun anew",
-                remedy="Let the same server be read, or empty the target together with its progress (drop the table) and take a "
-                "snapshot.",
+                f"transaction {others[0]} is at the position ({_where(*old.last_change)}) of {old.gtid} in the target: "
+                "the source is another server, or has reset its log",
+                remedy=_READ_THE_SAME,
             )
 
     def _check_skipped(self, rows: pa.Table, old: TableProgress, ts: int) -> None:
-        """What is left out as applied before cannot be younger than ``ts``, of all that was applied before."""
+        """Check that skipped rows are not younger than ``ts``, the time of the youngest applied change."""
         if rows.num_rows and (pc.max(_micros(rows["_ts"])).as_py() or 0) > ts:
             raise StreamMismatchError(
-                f"changes come that are numbered as done ({_where(*_last(rows))}; the target is at "
-                f"{_where(*old.last_change)}) but are younger than all that was applied: the source's log was "
-                "begun anew, or is another one's",
+                f"changes have numbers of applied changes ({_where(*_last(rows))}; the target is at "
+                f"{_where(*old.last_change)}) but are younger than all applied changes: the source has reset its log, or it "
+                "is another server",
                 remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
             )
 
     def _append(self, work: TableWork, rows: pa.Table, progress: Progress, replace: bool) -> None:
         rows = self._stored(rows)
-        rows = _with_ord(rows, pc.equal(rows["_ord"], _BEFORE_ALL), _UNNUMBERED)  # as it was told
+        rows = _with_ord(rows, pc.equal(rows["_ord"], _BEFORE_ALL), _UNNUMBERED)  # its original number
         schema, added = self._columns(work, rows, replace)
         work.write(fit(rows, schema), pa.table({}), progress, added=added, replace=replace)
 
     def _merge(self, work: TableWork, rows: pa.Table, keys: tuple[str, ...], progress: Progress, replace: bool) -> None:
         if missing := [key for key in keys if key not in rows.column_names]:
             raise ConfigError(
-                f"the changes have no columns {', '.join(missing)}", remedy="Give keys as the table names its columns."
+                f"the changes have no columns {', '.join(missing)}", remedy="Use the names of the table's columns as keys."
             )
         rows, is_emptied = _since_truncate(self._stored(_with_keys_before(rows, keys)))
         self._check_exact(rows)
@@ -392,7 +392,7 @@ class ApplyChanges:
     # -- columns --------------------------------------------------------------------------------------------------------
 
     def _stored(self, rows: pa.Table) -> pa.Table:
-        """In their order, with times in UTC, and intervals in microseconds where the target has no such type."""
+        """Return the rows in order, with times in UTC, and intervals in microseconds if the target has no such type."""
         durations = self._of_table.abilities.stores_durations
         fields = [field.with_type(_stored_type(field.type, durations)) for field in rows.schema]
         columns = [
@@ -406,7 +406,7 @@ class ApplyChanges:
         return rows.select([name for name in rows.column_names if name not in META or keep and name == "_exact"])
 
     def _columns(self, work: TableWork, payload: pa.Table, replace: bool) -> tuple[pa.Schema, list[pa.Field]]:
-        """The target's columns as they are to be, and those of them that it does not have so yet."""
+        """Return the target's columns after the commit, and its new or changed columns."""
         if work.schema is None:
             schema = pa.schema([pa.field(field.name, field.type) for field in payload.schema])
             return schema, list(schema)
@@ -416,14 +416,14 @@ class ApplyChanges:
             parts += [f"the changes lack {', '.join(sorted(theirs - ours))}"] if theirs - ours else []
             raise TargetSchemaError(
                 f"the columns differ: {'; '.join(parts)}",
-                remedy="Alter the target, or let it be done by schema='add'; select what is wanted from the DataFrame.",
+                remedy="Alter the target, use schema='add', or select columns of the DataFrame.",
             )
         return extended(work.schema, payload.schema, self._widened(work.schema, payload, replace))
 
     def _widened(self, schema: pa.Schema, payload: pa.Table, replace: bool) -> dict[str, pa.DataType]:
-        """The target's columns that some value does not fit into, of a wider type; not where the target cannot have that.
+        """Return wider types for the target's columns that do not hold a value, if the target can widen columns.
 
-        Where no earlier row stays, of any other type, by the types alone: the values of later chunks are not known yet.
+        If no earlier row stays, compare only the types: the values of later chunks are unknown.
         """
         abilities, found = self._of_table.abilities, {}
         is_anew = replace and abilities.retypes
@@ -450,8 +450,8 @@ class ApplyChanges:
         names = ", ".join(sorted({name for name, _ in pairs}))
         if self.exact == "refuse":
             raise UnfitChangeError(
-                f"{len(pairs)} values of {names} are none that the column's type can hold (first at {where(held)})",
-                remedy="exact='null' writes NULL for them, exact='keep' keeps their text in a column _exact.",
+                f"the column types of {names} do not hold {len(pairs)} values (first at {where(held)})",
+                remedy="Use exact='null' to write NULL, or exact='keep' to keep their text in a column _exact.",
             )
         if self.exact == "null":
             text = "NULL is written where a column's type cannot hold the value; count %d, columns %s"
@@ -463,7 +463,7 @@ def _done(work: TableWork) -> TableProgress | None:
 
 
 def _narrowed(keys: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Of keys those that the columns of ``schema`` can hold, in their types: a target has no others."""
+    """Return the keys that the columns of ``schema`` can hold, in their types. The target has no other keys."""
     fields = [schema.field(name) for name in keys.column_names]
     cast = pa.table([keys[field.name].cast(field.type, safe=False) for field in fields], schema=pa.schema(fields))
     for field in keys.schema:
@@ -480,7 +480,7 @@ def _check_form(rows: pa.Table) -> None:
     if missing := [name for name in META if name not in rows.column_names]:
         raise ConfigError(
             f"these are not the changes of one table: {', '.join(missing)} is missing",
-            remedy="Give what the source reads with option table, all columns that begin with an underscore included.",
+            remedy="Read with the source's option table, and keep all columns that begin with an underscore.",
         )
     if rows["_txn"].null_count or rows["_ord"].null_count or not pc.all(pc.is_in(rows["_op"], pa.array(_OPS))).as_py():
         raise UnfitChangeError(f"a row has no _txn or _ord, or its _op is not one of {', '.join(_OPS)}")
@@ -489,14 +489,14 @@ def _check_form(rows: pa.Table) -> None:
 def _check_numbered(rows: pa.Table) -> None:
     if pc.any(pc.equal(rows["_ord"], _UNNUMBERED)).as_py():
         raise UnfitChangeError(
-            "the chunks of this snapshot were read at several moments and are not numbered: appended they would be no state "
-            "that the table ever had, and it could not be told which are there",
+            "chunks of this snapshot were read at different times and have no numbers: appended, they would be no state of the "
+            "table, and repeated chunks could not be found",
             remedy="Begin the stream with snapshot=consistent, or without one.",
         )
 
 
 def _with_begin_first(rows: pa.Table) -> pa.Table:
-    """The T that a snapshot has where its first chunk has no rows tells that it begins: put before the rows of other chunks."""
+    """Move the T of a snapshot with an empty first chunk before the rows of other chunks: it marks the begin."""
     begins = pc.and_(pc.equal(rows["_op"], "T"), pc.equal(rows["_ord"], _UNNUMBERED))
     return _with_ord(rows, begins, _BEFORE_ALL)
 
@@ -507,12 +507,12 @@ def _with_ord(rows: pa.Table, mask: pa.ChunkedArray, ord: int) -> pa.Table:
 
 
 def _is_read(rows: pa.Table) -> pa.ChunkedArray:
-    """Whether each row is of a snapshot."""
+    """Return whether each row is from a snapshot."""
     return pc.or_(pc.equal(rows["_op"], "r"), pc.equal(rows["_ord"], _BEFORE_ALL))
 
 
 def _with_keys_before(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """With the keys alone of the row before each change."""
+    """Keep only the keys of the row before each change."""
     kind = rows["_before"].type
     columns = [pc.struct_field(rows["_before"], [kind.get_field_index(key)]).combine_chunks() for key in keys]
     struct = pa.StructArray.from_arrays(columns, fields=[kind.field(key) for key in keys])
@@ -520,7 +520,7 @@ def _with_keys_before(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def _sorted(rows: pa.Table) -> pa.Table:
-    """In the order of the stream, in which they come unless their partitions were mixed."""
+    """Sort the rows in the order of the stream, unless they are sorted."""
     txn, ord = rows["_txn"].combine_chunks(), rows["_ord"].combine_chunks()
     one, next = (txn[:-1], ord[:-1]), (txn[1:], ord[1:])
     later = pc.or_(pc.less(one[0], next[0]), pc.and_(pc.equal(one[0], next[0]), pc.less_equal(one[1], next[1])))
@@ -530,22 +530,22 @@ def _sorted(rows: pa.Table) -> pa.Table:
 
 
 def _since_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
-    """The rows behind the last TRUNCATE, and whether there is one."""
+    """Return the rows after the last TRUNCATE, and whether there is one."""
     found = pc.indices_nonzero(pc.equal(rows["_op"], "T"))
     return (rows.slice(found[-1].as_py() + 1), True) if len(found) else (rows, False)
 
 
 def _behind(rows: pa.Table, old: TableProgress) -> pa.ChunkedArray:
-    """Whether each row is behind the progress."""
+    """Return whether each row is after the progress."""
     same = pc.and_(pc.equal(rows["_txn"], old.txn), pc.greater(rows["_ord"], old.ord))
     return pc.or_(pc.greater(rows["_txn"], old.txn), same)
 
 
 def _is_known(rows: pa.Table, old: TableProgress) -> pa.ChunkedArray:
-    """Whether each row is of the last batch, by its GTID: Spark gives that again, at another server with other numbers."""
+    """Return whether each row is from the last batch, by its GTID. After a failover Spark repeats it with other numbers."""
     done = pc.is_in(rows["_gtid"], pa.array(gtids.from_text(old.gtids), pa.string()))
     is_last = pc.is_in(rows["_gtid"], pa.array([old.gtid]))
-    rest = pc.and_(is_last, pc.greater(rows["_ord"], old.ord))  # of a transaction that was split
+    rest = pc.and_(is_last, pc.greater(rows["_ord"], old.ord))  # the rest of a split transaction
     return pc.and_not(done, rest)
 
 
@@ -563,7 +563,7 @@ def _micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _progress(rows: pa.Table, before: Progress | None, batch: BatchInfo, told: pa.ChunkedArray) -> Progress:
-    """Return the progress when ``rows`` are applied; ``told`` are the GTIDs of the batch up to their end."""
+    """Return the progress after ``rows``. ``told``: GTIDs of the batch up to the last row."""
     is_read = _is_read(rows)
     young = pc.max(_micros(rows["_ts"])).as_py()
     begun = pc.max(rows["_txn"].filter(is_read)).as_py()
@@ -587,13 +587,13 @@ def _progress(rows: pa.Table, before: Progress | None, batch: BatchInfo, told: p
 def _fault(text: str) -> UnloggedChangeError:
     return UnloggedChangeError(
         text,
-        remedy="Take a snapshot with snapshot='replace', or bring the target to the state that the table has behind it, then "
-        "call acknowledge() once of what apply_changes gives for this target and stream.",
+        remedy="Take a snapshot with snapshot='replace'. Or bring the target to the state of the table after this change, then "
+        "call acknowledge() once on the result of apply_changes for this target and stream.",
     )
 
 
 def _in_numbers(rows: pa.Table, before: Progress | None, batch: BatchInfo) -> pa.Table:
-    """In a loop without a query only the target stores the epoch: it rises here when the source is another one."""
+    """Return the rows numbered with the epoch in the target. Increment the epoch if the source is another server."""
     source, old = batch.source, None if before is None else before.table
     if before is None or old is None:
         return rows
@@ -607,7 +607,7 @@ def _in_numbers(rows: pa.Table, before: Progress | None, batch: BatchInfo) -> pa
         epoch += 1
     if epoch >= _EPOCHS:
         raise StreamMismatchError(
-            f"the source was another one {epoch} times, which is more than can be numbered",
+            f"the source has changed {epoch} times, more than can be numbered",
             remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
         )
     txn = pc.bit_wise_or(pc.bit_wise_and(rows["_txn"], (1 << _EPOCH_SHIFT) - 1), epoch << _EPOCH_SHIFT)
@@ -615,7 +615,7 @@ def _in_numbers(rows: pa.Table, before: Progress | None, batch: BatchInfo) -> pa
 
 
 def _check_log(rows: pa.Table, old: TableProgress, position: Position, batch: BatchInfo) -> None:
-    """Where a loop goes on for a query, or the other way round, GTIDs tell whether the numbers of both are of one log."""
+    """If a loop continues a query, or a query a loop, check by GTIDs that their numbers are from the same log."""
     last, is_one = old.txn, True
     if position != UNKNOWN:
         done = position.gtid_set
@@ -633,15 +633,13 @@ def _check_log(rows: pa.Table, old: TableProgress, position: Position, batch: Ba
     same = rows["_txn"].filter(pc.is_in(rows["_gtid"], pa.array([old.gtid])))
     if not is_one or pc.any(pc.not_equal(same, last)).as_py():
         raise StreamMismatchError(
-            "a query and a loop without one have not read the same server: what of the one's changes was applied by the other "
-            "cannot be told by their numbers",
-            remedy="Let the same server be read, or empty the target together with its progress (drop the table) and take a "
-            "snapshot.",
+            "the query and the loop have not read the same server, so the numbers of changes do not show which were applied",
+            remedy=_READ_THE_SAME,
         )
 
 
 def _not_done(rows: pa.Table, done: Position, start: Position | None) -> pa.Table:
-    """Return those of another source's changes that the target lacks: all if the batch begins after ``done``, else by GTID."""
+    """Return the changes of another server that the target lacks: all if the batch begins after ``done``, else by GTID."""
     if done != UNKNOWN and start is not None:
         if start == done or done.precedes(start):
             return rows
@@ -650,7 +648,7 @@ def _not_done(rows: pa.Table, done: Position, start: Position | None) -> pa.Tabl
             mine = [gtid for gtid in pc.unique(rows["_gtid"]).to_pylist() if not _holds(held, gtid)]
             return rows.filter(pc.is_in(rows["_gtid"], pa.array(mine, pa.string())))
     raise StreamMismatchError(
-        "the source has become another one, and which of its changes are in the target already cannot be told",
+        "the source is another server now, and it is unknown which of its changes were applied",
         remedy="Use servers with GTIDs; empty the target together with its progress (drop the table) and take a snapshot.",
     )
 
@@ -660,7 +658,7 @@ def _holds(done: GtidSet, gtid: str) -> bool:
         return bool(parse_gtid_set(gtid) <= done)
     except (ConfigError, TypeError) as error:
         raise StreamMismatchError(
-            "a transaction of the new source has no GTID as the old one's had",
+            "a transaction of the new source has no GTID like those of the old source",
             remedy="Empty the target together with its progress (drop the table) and take a snapshot.",
         ) from error
 

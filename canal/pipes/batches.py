@@ -1,6 +1,6 @@
-"""Batches of an Instance as Arrow tables, one table of the source each, passed to a function and acked when it returns.
+"""Calls a function with Arrow tables of an Instance's batches, one source table per call, and acks when it returns.
 
-Never keeps a position of its own: the Instance's cursor, and what the function stores in its target, are all there is.
+Never stores a position: the Instance's cursor and the function's target do.
 """
 
 from __future__ import annotations
@@ -33,66 +33,66 @@ log = logging.getLogger("canal.pipe")
 
 @attrs.frozen
 class Batch:
-    """What ``fn`` is called with: rows of one table out of one message of an Instance."""
+    """The rows of one table in one message of an Instance."""
 
     id: int
-    """The message's id; it repeats after a restart."""
+    """The id of the message. It repeats after a restart."""
 
     table: str
     """``schema.table``."""
 
     tables: tuple[str, ...]
-    """All tables of the message, in the order of their calls."""
+    """All tables of the message, in call order."""
 
     start: Position
-    """What was acked, or in the message was the end, before: the rows begin here or later."""
+    """The end of the previous call, or the last ack: the rows begin here or later."""
 
     end: Position
-    """What comes before is done with this call and those before it; of the last one the end of the message, which is acked."""
+    """Everything before it is done after this call. In the last call: the end of the message."""
 
     first: tuple[int, int]
-    """(``_txn``, ``_ord``) of the first row. The numbers are those of the log of ``source``."""
+    """(``_txn``, ``_ord``) of the first row, in the log of ``source``."""
 
     last: tuple[int, int]
     """(``_txn``, ``_ord``) of the last row."""
 
     epoch: int = 0
-    """With ``ha``: the number of the turn in which it was handed out."""
+    """With ``ha``: the epoch in which the message was delivered."""
 
     types: str = ""
-    """The declared types of the table's columns, as ``canal.changes.alters.types_text`` gives them."""
+    """The declared column types of the table (see ``canal.changes.alters.types_text``)."""
 
     loss: Loss | None = None
-    """Not None: the call has no rows; it tells that rows of the table changed without any in the log."""
+    """Not None: the call has no rows, but reports a change of the table without rows in the log."""
 
     is_copy: bool = False
     """Whether the rows are existing rows of a table copy."""
 
     @property
     def source(self) -> str:
-        """The server whose log it is of."""
+        """Return the UUID of the server with this log."""
         return self.end.source
 
 
 @attrs.define
 class Loss:
-    """Rows of a table changed, and no row of the log tells which or how: a call of ``fn`` is for that alone."""
+    """A change of a table without rows in the log. ``fn`` is called with it and without rows."""
 
     error: UnloggedChangeError
-    """What ``foreach_batch`` raises behind the call, unless it is settled."""
+    """The error that ``foreach_batch`` raises after the call, unless it is settled."""
 
     row: pa.Table
-    """Where it is in the stream: one row with the first five columns of the stream, ``_op`` T."""
+    """Its position in the stream: one row with the first five columns of the stream, ``_op`` T."""
 
     is_settled: bool = False
     by_types: Callable[[str], str] | None = None
 
     def told(self, types: str) -> str:
-        """What changed, where the row before had columns of these types (``Batch.types``; "": not known); "" for nothing."""
+        """Describe the change, or return "" if nothing changed. ``types``: ``Batch.types`` of earlier rows, "" if unknown."""
         return self.error.message if self.by_types is None or not types else self.by_types(types)
 
     def settle(self) -> None:
-        """Say that the target is, or is made, what the table is behind it: the loop goes on."""
+        """Mark the loss as handled: the target matches the table after this position."""
         self.is_settled = True
 
 
@@ -150,7 +150,7 @@ def _roll_back(instance: Instance, message: Message, client_id: int) -> None:
 
 @attrs.define
 class _Loop:
-    """What the calls for all messages have in common."""
+    """State that the calls for all messages share."""
 
     fn: Callable[[Any, Batch], None]
     framed: Callable[[pa.Table], Any] | None
@@ -159,7 +159,7 @@ class _Loop:
     accepts: Callable[[str, str], bool]
     shapes: Recent[str, Shape] = attrs.field(factory=Recent)
     last: Recent[str, TableSchema] = attrs.field(factory=Recent)
-    """Of each table the columns of the last row."""
+    """The columns of the last row of each table."""
 
     def call(self, message: Message, start: Position) -> None:
         assert message.position is not None
@@ -180,7 +180,7 @@ class _Loop:
             start = end
 
     def _shape(self, schema: TableSchema) -> Shape:
-        """Of the first version of the table that came where columns are kept, else of this one."""
+        """Return the shape of this version of the table, or of the first version if columns are kept."""
         shape = self.shapes.get(schema.name)
         if shape is None and self.statements is None and not self.accepts(schema.schema, ""):
             log.warning(
@@ -197,10 +197,10 @@ class _Loop:
         return rows if self.framed is None else self.framed(rows)
 
     def _tell_losses(self, entry: Entry, batch: Batch) -> None:
-        """Tell ``fn`` of each table whose rows a statement changed without any in the log.
+        """Call ``fn`` for each table that a statement changed without rows in the log.
 
         Raises:
-            UnloggedChangeError: it was not settled.
+            UnloggedChangeError: the loss was not settled.
         """
         for schema, table in touched(entry, self.accepts, [shape.table for shape in self.shapes.values()]):
             name = f"{schema}.{table}"
@@ -218,8 +218,8 @@ class _Loop:
             error = UnloggedChangeError(
                 what,
                 position=f"{entry.transaction.journal}:{entry.offset}",
-                remedy="Bring the target to the state that the table has behind it, and settle it (Batch.loss.settle), or give "
-                "foreach_batch a function statements= that does.",
+                remedy="Bring the target to the state of the table after this position, and call Batch.loss.settle(), or pass "
+                "foreach_batch a function statements= that handles it.",
             )
             loss = Loss(error, row, by_types=by_types)
             name = "" if table == ALL else name
@@ -235,7 +235,7 @@ class _Loop:
                 raise error
 
     def _altered(self, entry: Entry, schema: str, table: str) -> str | None:
-        """What an ALTER may have changed of values; "" for nothing, None where the columns before it are not known here."""
+        """Return which values an ALTER may have changed, "" for none, or None if the earlier columns are unknown."""
         known = self.last.get(f"{schema}.{table}")
         what = altered_by(entry, schema, table, known)
         return altered(f"{schema}.{table}", "its columns behind that are not known") if what is None and known else what
@@ -248,7 +248,7 @@ def _by_types(entry: Entry, schema: str, table: str, types: str) -> str:
 
 
 def _position_row(entry: Entry) -> pa.Table:
-    """Where a statement stands, as a row of the stream."""
+    """Return the position of a statement as a row of the stream."""
     transaction = entry.transaction
     journal, offset = transaction.journal, transaction.offset
     values = {
@@ -262,9 +262,9 @@ def _position_row(entry: Entry) -> pa.Table:
 
 
 def _sections(entries: Sequence[Entry]) -> Iterator[tuple[Entry | None, list[tuple[TableSchema, list[Entry]]], Entry | None]]:
-    """Rows by table, up to each statement and that, to a change of a table's columns or of the log, and up to the end.
+    """Yield rows by table, up to each statement, change of a table's columns or change of the log, and up to the end.
 
-    Each with its last entry, but for what goes to the end.
+    Each section has its last entry, except the last section.
     """
     groups: dict[str, tuple[TableSchema, list[Entry]]] = {}
     last: Entry | None = None

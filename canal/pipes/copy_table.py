@@ -1,6 +1,6 @@
-"""The rows that a table has before its changes are followed, for a loop over many tables in one process.
+"""Copies existing rows of a table before its changes are followed in a loop.
 
-Never asks for a Spark session, and never holds more of a table than one chunk.
+Never needs a Spark session, and never keeps more than one chunk in memory.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ log = logging.getLogger("canal.pipe")
 def copy_table(
     instance: Instance, table: str, sink: ApplyChanges, *, chunk_rows: int = 100_000, client_id: int = CLIENT_ID
 ) -> bool:
-    """Put the rows that a table has now into a target, before ``foreach_batch`` has its changes applied there.
+    """Copy the existing rows of a table into a target, before ``foreach_batch`` applies changes.
 
-    The Instance must be subscribed: what changes from then on comes in the loop, and what of it the copy has is passed over
-    there. Each chunk of the table's key is a commit; where the process ends in the middle, the next call begins anew.
+    The Instance must be subscribed: the loop gets all changes from then on, and skips those in the copy. Each chunk of the
+    table's key is a commit. If the process ends before the copy is complete, the next call restarts the copy.
 
     Args:
         instance: started and subscribed, with a ``MySQLSource``.
         table: ``schema.table``.
-        sink: what ``apply_changes(target, keys)`` gave for this table.
-        chunk_rows: rows of a chunk, about.
-        client_id: the client of the Instance that the loop uses.
+        sink: the result of ``apply_changes(target, keys)`` for this table.
+        chunk_rows: approximate rows per chunk.
+        client_id: the client of the loop.
 
     Returns:
-        False where the target has been copied or has followed changes before, and nothing was done; but with
-        ``snapshot="replace"`` a target that an ``UnloggedChangeError`` has ended is copied anew.
+        False if the target has a complete copy or changes already: nothing was done. With ``snapshot="replace"`` a target
+        after an ``UnloggedChangeError`` is copied again.
 
     Raises:
-        ConfigError: there is no such table, or the source is no server.
-        NotSubscribedError: the client is not subscribed yet.
-        StreamMismatchError: the target has rows of unknown origin; see ``snapshot`` of ``apply_changes``.
-        CanalError: what the server or the target failed with. Call it again.
+        ConfigError: the table does not exist, or the source is not a server.
+        NotSubscribedError: the client is not subscribed.
+        StreamMismatchError: the target has rows of unknown origin. See ``snapshot`` of ``apply_changes``.
+        CanalError: the server or the target failed. Call it again.
     """
     source = None if instance.config is None else another(instance.config.source)
     if not isinstance(source, MySQLSource):
-        raise ConfigError("a table is copied from a server, and the Instance has none", remedy="Give it a MySQLSource.")
+        raise ConfigError("copy_table reads from a server, but the Instance has none", remedy="Use a MySQLSource.")
     instance.position(client_id)
     sink.follow(table)
     progress = sink.progress()
@@ -57,7 +57,7 @@ def copy_table(
         return False
     schema, dot, name = table.partition(".")
     if not (schema and dot and name):
-        raise ConfigError(f"{table!r} is no table", remedy="Name it as schema.table.")
+        raise ConfigError(f"{table!r} is not a table name", remedy="Use schema.table.")
     shape = Shape(read_table(source, schema, name))
     made = plan(source, shape, chunk_rows=chunk_rows)
     about, pace, done = PlainBatch(table, end=made.position, types=made.types, is_copy=True), Pace(table), 0

@@ -17,7 +17,7 @@ from canal.targets.tables import TableTarget
 
 log = logging.getLogger("canal.spark")
 
-#: What Spark's error names when a task's rows are more than the driver takes, and how often such a batch is halved.
+#: The option in Spark's error if the rows exceed the driver's limit, and the maximum number of times to halve such a batch.
 _TOO_MUCH: Final = "spark.driver.maxResultSize"
 _LEVELS: Final = 24
 
@@ -33,52 +33,51 @@ def apply_changes(
     snapshot: Literal["refuse", "replace", "keep"] = "refuse",
     table: str = "",
 ) -> ApplyChanges:
-    """A function for ``foreachBatch``, and for ``canal.spark.foreach_batch``, that keeps ``target`` equal to a table of MySQL.
+    """Return a function for ``foreachBatch`` and ``canal.spark.foreach_batch`` that keeps ``target`` equal to a MySQL table.
 
-    It takes the DataFrames (or Arrow tables) of one table's stream in the order of their batches, any number of times each.
-    Each change is applied once: how far the target is stands in the target, written in the same transaction as the rows, and
-    what is not behind it is left out. So it may be restarted, with another checkpoint or none, at any earlier position.
-    A change of the primary key takes the old row away, and a row that tells of a TRUNCATE (``_op`` T) all rows. A partial
-    row image (binlog_row_image=MINIMAL or NOBLOB) changes only the columns that it holds. The batch is collected in this
-    process, in parts where it is more than ``spark.driver.maxResultSize``, each a commit: bound it by the source's options.
+    The function accepts the DataFrames (or Arrow tables) of one table's stream in batch order, each any number of times. It
+    applies each change once: the target stores the progress in the transaction of the rows, and the function skips changes
+    up to the progress. So a query can restart at any earlier position, with another checkpoint or none. A change of the primary
+    key removes the old row, and a TRUNCATE (``_op`` T) removes all rows. A partial row image (binlog_row_image=MINIMAL or
+    NOBLOB) changes only its columns. The batch is collected in this process. If it exceeds ``spark.driver.maxResultSize``, it is
+    applied in several commits, so limit batches by the source's options.
 
     Args:
-        target: ``canal.targets.DeltaTarget``, ``IcebergTarget``, ``MySQLTarget`` or ``ParquetTarget``, whose table of the name
-            ``table`` is written; or a target of one table, such as ``canal.spark.DeltaSparkTarget``.
-        keys: columns that identify a row, the primary key; None: do not apply but append the changes themselves, each once,
-            with all columns of the stream.
-        stream: what the progress is filed under in the target. One name for the target's whole life, whatever becomes of
-            queries and checkpoints; several streams may write one target only under names, and with keys, of their own.
-        schema: what to do when the columns of target and changes differ. "add" adds the target's missing ones; those
-            that the stream does not have are null in the rows that it writes. What MySQL puts into a new column of the rows
-            that it has (its default) is not logged: in the target it is null until the row changes.
-        exact: what to do with values that their column's type cannot hold (zero dates; see ``_exact``). "null" writes NULL
-            and a warning to the log; "keep" writes NULL and keeps the text in a column ``_exact`` of the target. A JSON
-            value of which only the change is known is always refused.
-        absent: what an inserted row gets for a column that its image does not hold, which is its default, not known here: of
-            partial images, and of rows that were inserted before a column that the query knows was added.
-        snapshot: what to do when a snapshot begins though the target has rows, of this stream or earlier ones. Those that
-            were deleted meanwhile are in neither, so "replace" empties the target with the snapshot's first batch. "keep"
-            leaves what other streams have put there, and refuses where the target has followed this one. What is appended
-            (``keys`` None) may have anything before it, but not a snapshot behind changes.
-        table: the name of the table in the target. ``canal.spark.foreach_batch`` passes the name of the source's table, a
+        target: ``canal.targets.DeltaTarget``, ``IcebergTarget``, ``MySQLTarget`` or ``ParquetTarget``, with the table ``table``.
+            Or a target of one table, such as ``canal.spark.DeltaSparkTarget``.
+        keys: the columns of the primary key. None: append the changes themselves, exactly once, with all columns of the stream.
+        stream: the name of the progress in the target. Use one name for the life of the target, with any queries and
+            checkpoints. Several streams that write one target need different names and different keys.
+        schema: how to handle different columns. "add" adds missing columns to the target, and writes NULL to columns that the
+            stream lacks. The default that MySQL writes to a new column of existing rows is not logged, so the target has
+            NULL until the row changes.
+        exact: how to handle values that the column's type cannot hold (zero dates; see ``_exact``). "null" writes NULL and logs
+            a warning. "keep" writes NULL, and the text to a column ``_exact`` of the target. JSON values with only a
+            logged difference are always refused.
+        absent: how to handle columns that an inserted image lacks, whose default is unknown: columns of partial images, and
+            columns that were added after the insert.
+        snapshot: how to handle a snapshot if the target has rows. Rows that were deleted meanwhile are not in the snapshot, so
+            "replace" empties the target with the snapshot's first batch. "keep" keeps the rows of other streams, and refuses
+            the snapshot if the target has followed this stream. Without ``keys`` a snapshot can follow any rows, but no
+            changes of this stream.
+        table: the name of the table in the target. ``canal.spark.foreach_batch`` passes the name of the source table, a
             streaming query does not.
 
-    Raises, when it is called, with nothing of the batch written:
+    The function raises, without writing the batch:
         TargetSchemaError: the columns differ, or a value does not fit.
-        UnfitChangeError: a change cannot be applied exactly, by the rules above; a key is NULL; a partial image changes
-            a row that the target does not have.
-        StreamMismatchError: it is another stream, or a new snapshot.
-        UnloggedChangeError: rows of the table changed without any in the log, where the batch of a loop tells that. It is
-            stored in the target, and raised by every call until a snapshot replaces what is there, or ``acknowledge`` is called.
-        TargetConflictError: another writer was quicker. Try again.
-        TargetError: the target's stored progress is unreadable.
+        UnfitChangeError: a change cannot be applied exactly, a key is NULL, or a partial image changes a missing row.
+        StreamMismatchError: the changes are of another stream, or a new snapshot.
+        UnloggedChangeError: the table changed without rows in the log, as a loop reports. The target stores the error, and
+            each call raises it until a snapshot replaces the rows, or until ``acknowledge`` is called.
+        TargetLostError: the table was dropped or rolled back between two calls.
+        TargetConflictError: another writer was quicker. Call again.
+        TargetError: the stored progress is unreadable.
     """
     return ApplyChanges(target, keys, stream, schema, exact, absent, snapshot, _parts, table)
 
 
 def _parts(df: Any, keys: Sequence[str], level: int = 0) -> Iterator[pa.Table]:
-    """The rows of ``df``; in parts, in their order, where Spark does not give the driver so many bytes at once."""
+    """Yield the rows of ``df``, in several ordered parts if Spark refuses to send so many bytes to the driver."""
     if isinstance(df, pa.RecordBatch):
         yield pa.Table.from_batches([df])
         return
@@ -92,13 +91,13 @@ def _parts(df: Any, keys: Sequence[str], level: int = 0) -> Iterator[pa.Table]:
     if rows is not None:
         yield rows
         return
-    log.info("a batch is more than %s: it is applied in parts", _TOO_MUCH)
+    log.info("a batch exceeds %s: it is applied in parts", _TOO_MUCH)
     for half in halves:
         yield from _parts(half, keys, level + 1)
 
 
 def _halves(df: Any, keys: Sequence[str], level: int) -> tuple[Any, ...]:
-    """Those of the rows that come first, and the others; of rows of one change any of them, by their keys."""
+    """Split the rows into earlier and later changes, or the rows of one change by their keys."""
     order = to_arrow(df.select("_txn", "_ord")).sort_by([("_txn", "ascending"), ("_ord", "ascending")])
     count = order.num_rows
     own = list(zip(*(order.take([0, count // 2, count - 1])[name].to_pylist() for name in order.column_names))) if count else []

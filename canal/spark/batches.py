@@ -1,6 +1,6 @@
 """Batches of an Instance as DataFrames, without a streaming query.
 
-Never reads a message itself: that is done by ``canal.pipes.batches``.
+Never reads a message: ``canal.pipes.batches`` does.
 """
 
 from __future__ import annotations
@@ -32,40 +32,38 @@ def foreach_batch(
     statements: Callable[[Entry], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    r"""Call ``fn(df, batch)`` with the changes of each table, for ever: get, call, ack; on an exception roll back and raise.
+    r"""Call ``fn(df, batch)`` with the changes of each table: get, call, ack, forever. Roll back and raise on an exception.
 
-    The quickest way from the log to a DataFrame, with no query and no checkpoint: at least once by itself, exactly once with
-    ``apply_changes``. A message with several tables makes a call for each, in the order of their first rows, and further ones
-    behind a statement, a change of a table's columns, or one of the server; it is acked when all have returned. The columns
-    are those of the streaming source's one-table form. Returns when ``stop`` is set (after the message in hand), or when the
-    log has ended.
+    This is the fastest way from the log to a DataFrame, without a query and a checkpoint: at least once, or exactly once with
+    ``apply_changes``. A message with several tables causes one call per table, in the order of their first rows, and more calls
+    after a statement, a change of columns, or a change of the server. The message is acked after all calls. Columns are as
+    in the streaming source's one-table form. Return when ``stop`` is set (after the current message), or at the end of the log.
 
-    With ``instance.ha`` the same loop runs in every process and waits while another is active. When a turn ends during a
-    batch, the batch is not acked and the next process gets it again: the target's own transaction must fence it, as
+    With ``instance.ha`` each process runs the same loop, and waits while another process is active. If an epoch ends during a
+    batch, the batch is not acked, and the next process gets it. The target's transaction must fence the late write, as
     ``apply_changes`` does.
 
     Args:
-        spark: the session, of Spark 3.5 or later; None: ``fn`` gets a ``pyarrow.Table`` instead of a DataFrame, and no JVM
-            is needed.
-        instance: started, with the client subscribed.
-        batch_size: row changes of a message, at most (a larger transaction comes in pieces).
-        timeout: seconds to wait for changes before ``stop`` is looked at again.
-        linger: seconds to wait for more changes once there is one.
-        keep: what has changed of a table's columns since its first batch is in ``_extra``, ``_absent`` and ``_exact``, so
-            that all batches of a table have the same columns.
-        statements: called with each statement (DDL and what else comes as one), between the rows before and behind it, and
-            responsible for all that it does to rows. None: what of that no row of the log tells (TRUNCATE, another table of
-            the name, a renamed column, a change logged as a statement …) is told by a call of ``fn`` without rows whose batch
-            has a ``loss``, and ends the loop unless that is settled. A statement about a whole database, such as DROP
-            DATABASE, comes only where the Instance's filter passes its name with a dot (``shop\.``).
+        spark: the session, Spark 3.5 or later. None: ``fn`` gets a ``pyarrow.Table``, and no JVM is needed.
+        instance: a started Instance, with the client subscribed.
+        batch_size: maximum row changes of a message. A larger transaction comes in pieces.
+        timeout: seconds to wait for changes before ``stop`` is checked.
+        linger: seconds to wait for more changes after the first change.
+        keep: keep the columns of a table's first batch in all batches. Changed columns are in ``_extra``, ``_absent`` and
+            ``_exact``.
+        statements: called with each statement (such as DDL) between the rows before and after it. It must handle all effects
+            on rows. None: for an effect without rows in the log (TRUNCATE, a replaced table, a renamed column, a change
+            logged as a statement …) ``fn`` is called without rows, and ``batch.loss`` is set. The loop ends unless ``fn``
+            settles the loss. The loop gets a statement about a whole database, such as DROP DATABASE, only if the Instance's
+            filter passes the name with a dot (``shop\.``).
 
     Raises:
-        ConfigError: the session is of an older Spark.
-        StateError: something else reads the client, or the instance was stopped.
-        UnloggedChangeError: rows changed without any in the log. It comes again until that is settled: with ``apply_changes``
-            by a snapshot, or by its ``acknowledge``.
-        CanalError: what stopped the parser.
-        Exception: what ``fn`` raised; the batch was rolled back, and the next call of ``foreach_batch`` begins with it.
+        ConfigError: the session is older than Spark 3.5.
+        StateError: another reader uses the client, or the instance was stopped.
+        UnloggedChangeError: rows changed without rows in the log. The error repeats until it is settled: with
+            ``apply_changes`` by a snapshot, or by its ``acknowledge``.
+        CanalError: the parser has stopped with this error.
+        Exception: the error of ``fn``. The batch was rolled back, and the next call of ``foreach_batch`` begins with it.
     """
     framed = None if spark is None else partial(to_frame, spark)
     with _quick(spark):
@@ -85,7 +83,7 @@ def foreach_batch(
 
 @contextlib.contextmanager
 def _quick(spark: Any) -> Iterator[None]:
-    """Arrow tables stay Arrow on their way into a DataFrame."""
+    """Keep Arrow tables in Arrow when Spark makes DataFrames of them."""
     if spark is None:
         yield
         return

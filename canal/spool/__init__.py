@@ -1,1 +1,1 @@
-"""Entries as bytes: segments of records, and the directory of them that one process writes."""
+"""Stores entries as bytes, in segments of records in a directory of one process."""

@@ -1,10 +1,9 @@
-"""Entries as bytes: what executors decode, in files of a spool or carried by a partition.
+"""Encodes entries as bytes for executors, in files of a spool or inside a partition.
 
-Never decodes a row, and never gives a part of what was damaged: a record that is cut or changed is an error.
+Never decodes a row, and never returns part of a damaged record: a truncated or changed record is an error.
 
-A segment is a header and records. Each record is its length, the CRC32 of what follows, a kind and a body. A record of rows
-holds an event with all that decoding needs but the table, which it names by the offset of that table's record in the same
-segment. So any range of whole records can be read by itself, given a way to read the tables before it.
+A segment is a header and records. A record has a length, a CRC32, a kind and a body. A record of rows has an event and
+the offset of its table's record in the same segment. So a reader can start at any record, if it can read earlier tables.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def made_record(kind: int, body: bytes) -> bytes:
 
 
 class SegmentWriter:
-    """Writes one segment. ``size`` is its length so far; nothing is in the file for sure before ``flush``."""
+    """Writes one segment. ``size`` is the current length. Only ``flush`` guarantees that data is in the file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -53,7 +52,7 @@ class SegmentWriter:
         self.size = len(HEADER)
 
     def add(self, entry: Entry, epoch: int) -> None:
-        """Write an entry that has rows, or a statement."""
+        """Write an entry with rows or a statement."""
         table = entry.table
         if table is None:
             self._write(made_record(_STATEMENT, _statement_body(entry, epoch)))
@@ -113,7 +112,7 @@ def _table_body(table: TableMap) -> bytes:
 
 
 def _is_told(attribute: attrs.Attribute[Any], value: Any) -> bool:
-    """Whether a record has it: what few columns have is left out of the others'."""
+    """Return whether a record has the attribute. Uncommon attributes are omitted at their default."""
     return attribute.name not in ("virtual", "logged", "hidden", "unmasked") or bool(value != attribute.default)
 
 
@@ -145,12 +144,12 @@ def _statement_body(entry: Entry, epoch: int) -> bytes:
 
 
 def read_entries(data: bytes, table_at: Callable[[int], bytes]) -> Iterator[tuple[int, Entry]]:
-    """The entries of whole records, each with its epoch; ``table_at`` gives the record of a table, by its offset.
+    """Yield the epoch and entry of each record. ``table_at`` returns the record of a table at an offset.
 
     Raises:
         TruncatedError: the bytes end inside a record.
-        ChecksumError: a record's bytes are not those that were written.
-        UnsupportedError, DecodeError: it is no record of this version.
+        ChecksumError: a record has changed bytes.
+        UnsupportedError, DecodeError: a record is not of this version.
     """
     tables: dict[int, TableMap] = {}
     try:
@@ -164,11 +163,11 @@ def read_entries(data: bytes, table_at: Callable[[int], bytes]) -> Iterator[tupl
     except CanalError:
         raise
     except (struct.error, ValueError, KeyError, TypeError, IndexError) as error:
-        raise DecodeError(f"a record of a segment does not read: {error!r}", remedy=_REMEDY) from error
+        raise DecodeError(f"a record of a segment is unreadable: {error!r}", remedy=_REMEDY) from error
 
 
 def records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and body of each record."""
+    """Yield the kind and body of each record."""
     at = 0
     while at < len(data):
         kind, body = _one_record(data, at)
@@ -184,17 +183,17 @@ def _one_record(data: bytes, at: int) -> tuple[int, bytes]:
     if len(body) < length:
         raise TruncatedError(f"a segment ends inside a record of {length} bytes", remedy=_REMEDY)
     if zlib.crc32(body, kind) != checksum:
-        raise ChecksumError("a record of a segment is not what was written", remedy=_REMEDY)
+        raise ChecksumError("a record of a segment fails its checksum", remedy=_REMEDY)
     return kind, body
 
 
 def tables_of(data: bytes) -> set[int]:
-    """Offsets of the tables that the records of rows in ``data`` name."""
+    """Return the offsets of the tables of all rows in ``data``."""
     return {int.from_bytes(body[:8], "little") for kind, body in records(data) if kind == ROWS}
 
 
 def table_record(file: BinaryIO, at: int) -> bytes:
-    """The record of a table, read from a segment's file."""
+    """Read the record of a table from a segment file."""
     file.seek(at)
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
@@ -203,10 +202,10 @@ def table_record(file: BinaryIO, at: int) -> bytes:
 
 
 def check_header(file: BinaryIO) -> None:
-    """Raise UnsupportedError unless a file begins as a segment of this version does."""
+    """Raise UnsupportedError if a file does not begin with the header of this version."""
     file.seek(0)
     if file.read(len(HEADER)) != HEADER:
-        raise UnsupportedError("a file of the spool is no segment of this version", remedy=_REMEDY)
+        raise UnsupportedError("a spool file is not a segment of this version", remedy=_REMEDY)
 
 
 def read_rows(

@@ -1,6 +1,6 @@
-"""The spool: segments of entries on disk, of one process, in pieces that executors decode.
+"""The spool: segments of entries on disk for one process, cut into pieces for executors.
 
-Never outlives its process for long: what a killed one has left is removed by the next.
+Never outlives its process for long: the next process removes the files of a killed process.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from canal.errors import ConfigError, SourceError, TruncatedError
 from canal.model import Entry
 from canal.spool.segments import HEADER, SegmentWriter, check_header, table_record, tables_of
 
-#: Seconds that a spool of another machine is left alone since its process has last said that it lives.
+#: Seconds after the last heartbeat, after which a spool of another machine is removed.
 _OLD: Final = 86400.0
 _CUT_BYTES: Final = 1 << 20
-_WRITE_BYTES: Final = 1 << 20  # each write lets another thread have the interpreter
-#: Segments that are done with are kept, so many and no larger, to be written over: a disk takes that 15 times as fast.
+_WRITE_BYTES: Final = 1 << 20  # each write releases the interpreter lock
+#: Maximum number and bytes of released segments to overwrite: overwriting is 15 times faster.
 _SPARES, _SPARE_BYTES = 8, 32 << 20
-#: A batch is cut into about four pieces of about so many bytes at least and at most: a task costs Spark as much as decoding
-#: 10 MB.
+#: Minimum and maximum bytes of the four pieces of a batch: a Spark task costs as much as decoding 10 MB.
 _LEAST_PIECE, _MOST_PIECE = 4 << 20, 16 << 20
 
 
@@ -46,7 +45,7 @@ class _Segment:
 
 @attrs.frozen
 class Piece:
-    """Whole records of one segment: in a file, or carried with the tables that they name."""
+    """Whole records of one segment, in a file or in memory with their tables."""
 
     path: str
     start: int
@@ -56,11 +55,11 @@ class Piece:
 
 
 class Spool:
-    """A directory of segments of this process, which is removed with it, or after it by the next one.
+    """A directory of segments of this process. The process removes it, or the next process does.
 
     Args:
-        root: where the directories of all runners of this machine and others are; None for the system's temporary one.
-        is_shared: other machines read the files. They are always new then: a cache could still have what one held before.
+        root: the parent directory of all spools. None: the system's temporary directory.
+        is_shared: whether other machines read the files. Files are never reused then: a cache could have earlier content.
     """
 
     def __init__(self, root: str | None, is_shared: bool = False) -> None:
@@ -78,10 +77,10 @@ class Spool:
             self._remove_leftovers(parent, host if root else "")
         except OSError as error:
             where = root or tempfile.gettempdir()
-            raise ConfigError(f"the spool in {where} cannot be made: {error}", remedy="Set spoolDir.") from error
+            raise ConfigError(f"cannot create the spool in {where}: {error}", remedy="Set spoolDir.") from error
 
     def _locked(self, parent: Path) -> BinaryIO:
-        """The lock that says that this process lives; it is held before anybody can see it."""
+        """Create the lock of this live process. It is locked before it gets its name."""
         path = parent / f".{self.directory.name}"
         file = open(path, "wb", opener=private)  # noqa: SIM115
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,8 +89,7 @@ class Spool:
 
     @staticmethod
     def _remove_leftovers(parent: Path, host: str) -> None:
-        """What no living process has locked; of a machine with another name, which this one may have had, only what is old: a
-        lock may mean nothing between machines."""
+        """Remove spools without a lock. Spools of other host names must be old too, since locks may not work between machines."""
         for path in parent.glob("*.lock"):
             with contextlib.suppress(OSError), open(path, "rb", opener=private) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,7 +99,7 @@ class Spool:
                 path.unlink(missing_ok=True)
 
     def add(self, entry: Entry, epoch: int, limit: int) -> tuple[tuple[int, int], int]:
-        """Write an entry; gives the address behind it, a segment and an offset there, and the bytes that it took."""
+        """Write an entry. Return the address after it (segment, offset) and the bytes written."""
         segment = self._segments.get(self._number)
         if segment is None or segment.writer.size >= limit:
             segment = self._next()
@@ -124,13 +122,13 @@ class Spool:
         return segment
 
     def flush(self) -> None:
-        """Have everything that was added in the file."""
+        """Write all added entries to the file."""
         segment = self._segments.get(self._number)
         if segment is not None:
             segment.writer.flush()
 
     def pieces(self, first: tuple[int, int], last: tuple[int, int], carried: bool) -> list[Piece]:
-        """What lies between two addresses (segment, offset), in pieces to be decoded each by itself."""
+        """Return the data between two addresses (segment, offset), in pieces for separate decoding."""
         ranges = []
         for number in range(max(first[0], 1), last[0] + 1):
             segment = self._segments[number]
@@ -156,7 +154,7 @@ class Spool:
             return Piece("", start, end, data, {at: table_record(file, at) for at in tables_of(data)})
 
     def release(self, before: int) -> None:
-        """Be done with the segments before a number. Called all the time, it says that this process lives."""
+        """Release the segments before a number. Frequent calls are the heartbeat of this process."""
         if time.monotonic() - self._touched > _OLD / 24:
             self._touched = time.monotonic()
             with contextlib.suppress(OSError):
@@ -164,7 +162,7 @@ class Spool:
         for number in [number for number in list(self._segments) if number < before]:  # the other thread may add one
             segment = self._segments.pop(number)
             segment.file.close()
-            with contextlib.suppress(OSError):  # somebody tidied up
+            with contextlib.suppress(OSError):  # the file was removed
                 if len(self._spares) < self._most_spares and segment.writer.size <= _SPARE_BYTES:
                     self._spares.append(segment.path.rename(self.directory / f"spare-{number}"))
                 else:
@@ -172,7 +170,7 @@ class Spool:
 
     def close(self) -> None:
         for segment in self._segments.values():
-            with contextlib.suppress(OSError):  # what a full disk did not take
+            with contextlib.suppress(OSError):  # the disk is full
                 segment.file.close()
         self._segments.clear()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -182,7 +180,7 @@ class Spool:
 
 
 def _parts(cuts: list[int], start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of about ``size`` bytes and about as long as each other."""
+    """Yield ranges with similar sizes of about ``size`` bytes."""
     size = (end - start) // max(1, round((end - start) / size))
     begin = start
     for cut in cuts:
@@ -193,11 +191,11 @@ def _parts(cuts: list[int], start: int, end: int, size: int) -> Iterator[tuple[i
 
 
 def piece_source(piece: Piece) -> tuple[bytes, Callable[[int], bytes]]:
-    """The bytes of a piece and a way to its tables, for ``read_entries``.
+    """Return the bytes of a piece and a function that reads its tables, for ``read_entries``.
 
     Raises:
-        SourceError: the file is not there.
-        TruncatedError: it is shorter than it was.
+        SourceError: the file is missing.
+        TruncatedError: the file is shorter than the piece.
     """
     if piece.data is not None:
         return piece.data, piece.tables.__getitem__
@@ -211,13 +209,13 @@ def piece_source(piece: Piece) -> tuple[bytes, Callable[[int], bytes]]:
             check_header(file)
             file.seek(piece.start)
             data = file.read(piece.end - piece.start)
-        os.stat(piece.path)  # else it may have been written over meanwhile
+        os.stat(piece.path)  # raises if the file was released, and perhaps overwritten
     except OSError as error:
         raise SourceError(
-            f"the spool's file {piece.path} cannot be read here: {error}",
-            remedy="Where executors do not see the driver's disk set transport=bytes, or spoolDir to a shared directory. After "
-            "its batch was committed a file is removed.",
+            f"cannot read the spool file {piece.path} here: {error}",
+            remedy="If executors cannot read the driver's disk, set transport=bytes, or a shared spoolDir. A file is "
+            "removed after the commit of its batch.",
         ) from error
     if len(data) < piece.end - piece.start:
-        raise TruncatedError(f"the spool's file {piece.path} ends before offset {piece.end}")
+        raise TruncatedError(f"the spool file {piece.path} ends before offset {piece.end}")
     return data, table_at

@@ -188,7 +188,7 @@ def test_a_copy_that_was_not_finished_is_begun_anew_and_until_then_nothing_is_ap
         assert [(one.destination, one.table, one.rows) for one in seen] == [(instance.destination, table, done)]
         assert copies() == []
         server.query(f"DELETE FROM {table} WHERE id < 60")
-        with pytest.raises(StreamMismatchError, match="was not finished"):
+        with pytest.raises(StreamMismatchError, match="is not complete"):
             follow(instance, sink, lambda: False)
         assert copy_table(instance, table, sink, chunk_rows=50)
         assert lake_rows(tmp_path / "t") == server_rows(server, table)

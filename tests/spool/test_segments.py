@@ -210,7 +210,7 @@ def test_every_changed_byte_is_an_error(entries: list[Entry]) -> None:
 
 def test_another_version_is_refused() -> None:
     file = io.BytesIO(HEADER[:8] + b"\x09\0\0\0")
-    with pytest.raises(UnsupportedError, match="no segment of this version"):
+    with pytest.raises(UnsupportedError, match="is not a segment of this version"):
         check_header(file)
 
 
