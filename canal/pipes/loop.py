@@ -1,6 +1,6 @@
-"""From an Instance to a target: get, rules, target, commit, ack, until stopped.
+"""The pipe: get, apply rules, write to the target, commit, ack.
 
-Never acks what the target has not committed, and never leaves out a change in silence.
+Never acks a change before the target has committed it, and never silently skips a change.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from canal.zookeeper.session import ROOT, Fence
 
 log = logging.getLogger("canal.pipe")
 
-#: Seconds between two commits of nothing but a progress that moved without changes.
+#: Seconds between two commits of a progress without changes.
 _SETTLE: Final = 5.0
-#: Seconds that a target may ask to be left alone.
+#: Maximum seconds of a target's ``retry_after``.
 _LONGEST_ASKED: Final = 3600.0
-#: What trying again may mend, and what of it does not.
+#: Errors that a retry may mend, and their subclasses that no retry mends.
 _PASSING: Final = (TargetError, ConnectionLostError, CursorError, CoordinationError)
 _LASTING: Final = (TargetSchemaError, UnfitChangeError, StreamMismatchError)
 
@@ -64,12 +64,12 @@ _LASTING: Final = (TargetSchemaError, UnfitChangeError, StreamMismatchError)
 @checks_names()
 @attrs.frozen
 class Retry:
-    """When a target fails, the same changes are given to it again after growing waits.
+    """Retries with exponential backoff after a target fails.
 
     Args:
-        times: attempts one after the other that may fail before the pipe stops; None: any number. A commit counts anew.
-        first: seconds before the first attempt; twice as many before each further one.
-        longest: seconds before an attempt at most.
+        times: maximum consecutive failed attempts. A commit resets the count. None: unlimited.
+        first: seconds before the first retry. Each further retry doubles them.
+        longest: maximum seconds before a retry.
     """
 
     times: int | None = attrs.field(default=10, validator=optional(not_negative))  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ class Retry:
             raise ConfigError(f"longest of Retry must be at least its first, {self.first:g} s, not {self.longest:g}")
 
     def wait(self, failures: int) -> float | None:
-        """Seconds to wait after so many failures; None: it is given up."""
+        """Return the seconds to wait after so many failures, or None to stop."""
         if self.times is not None and failures > self.times:
             return None
         return min(self.first * 2.0 ** min(failures - 1, 60), self.longest)
@@ -92,25 +92,25 @@ _RETRY: Final = Retry()
 
 @attrs.frozen
 class PipeStatus:
-    """How a pipe stands; counts are since it was made."""
+    """Status of a pipe. Counts begin with its creation."""
 
     target: str
     guarantee: str
     stream: str
     is_running: bool
     progress: Progress | None
-    """What the target has, as far as this pipe knows: of its last commit."""
+    """The progress of this pipe's last commit."""
     commits: int
     changes: int
-    """That were committed; those that were there already do not count."""
+    """Committed changes, without changes that the target had already."""
     parked: int
     failures: int
     error: CanalError | None
-    """The last one, where it was not mended since."""
+    """The last error, if no commit has followed."""
     committed_at: float | None
-    """When the last commit was, in seconds since 1970."""
+    """Time of the last commit, in seconds since 1970."""
     load: LoadStatus | None = None
-    """With ``snapshot="initial"`` how far the existing rows are; None: they are in the target."""
+    """Progress of ``snapshot="initial"``. None: the target has all existing rows."""
 
 
 def pipe(
@@ -128,28 +128,27 @@ def pipe(
     linger: float = 0.05,
     snapshot: Literal["none", "initial"] = "none",
 ) -> Pipe:
-    """A pipe from an Instance to a target: ``run()`` is the loop, ``start()`` a thread with it, ``run_async()`` for a task.
+    """Return a pipe from an Instance to a target. Run it with ``run()``, on a thread with ``start()``, or with ``run_async()``.
 
-    How far the target is stands in the target, in the commit of what was written, and only then the messages are acked: what
-    comes again after a crash is left out, where the target is one that promises ``Guarantee.ONCE``. If the target is
-    behind the cursor, such as after a restore from a backup, it gets everything from its own position on. A TRUNCATE empties the
-    table; what else changes rows without any in the log (DROP, RENAME, a column that is dropped or made narrower) stops the pipe
-    when all that lies before it is written.
+    Each commit stores the progress in the target, and the messages are acked after the commit. With ``Guarantee.ONCE`` the
+    pipe skips changes that repeat after a crash. If the target is older than the cursor, such as after a restore, it gets all
+    changes from its position on. TRUNCATE empties the table. Other changes without rows in the log (DROP, RENAME, dropping
+    or narrowing a column) stop the pipe after all earlier changes are written.
 
     Args:
-        instance: started, with the client subscribed.
-        target: one of ``canal.targets``, or your own with that Protocol.
-        rules: what becomes of changes on their way; the first one that names a table counts. Tables that none names go through.
-        stream: what the progress is filed under in the target; the destination if not given. One name for the target's life.
-        on_error: what to do when the target fails: ``canal.pipes.Retry``, or "stop".
-        on_unfit: what to do with a change that cannot be written exactly: "stop", or a log target in which it is parked, with
-            its error and position, before the pipe goes on without it: never lost, and again, with the same id, where the
-            commit behind that fails. In a target of rows the row stays as it was.
-        on_large: what to do with a transaction that is larger than the store, of a target with the scope "all": "stop", or write
-            it in "pieces", each a commit.
-        acknowledged: positions (``journal:offset``) at which the pipe stopped because rows changed without any in the log, and
-            behind which the target has been brought to the table's state by hand.
-        client_id: whose cursor it is; a client for each pipe.
+        instance: a started Instance, with the client subscribed.
+        target: a target from ``canal.targets``, or a custom target with that Protocol.
+        rules: rules for changes. The first rule for a table applies. Tables without a rule pass unchanged.
+        stream: the name of the progress in the target, default the destination. Use one name for the life of the target.
+        on_error: ``canal.pipes.Retry``, or "stop" if the target fails.
+        on_unfit: "stop" at a change that cannot be written exactly, or a log target as dead letter. The pipe writes the
+            change there with its error and position, and continues. If the next commit fails, the change repeats with the same
+            id. In a target of rows the row stays unchanged.
+        on_large: "stop" at a transaction larger than the store, or write it in "pieces" with one commit each. This applies
+            to the scope "all".
+        acknowledged: positions (``journal:offset``) of changes without rows in the log at which the pipe stopped, after you
+            have brought the target to the state of the table.
+        client_id: the client of this pipe. Each pipe needs another client.
         batch_size: row changes in one commit, about; a transaction is not cut. While existing rows are loaded and commits take
             longer than half a second, a commit has up to 10,000.
         linger: seconds to wait for more changes once there is one.
@@ -177,7 +176,7 @@ def pipe(
 
 
 class Pipe:
-    """What ``canal.pipe`` gives. ``run`` and ``start`` may be called again after an end; other calls are safe from any thread."""
+    """The result of ``canal.pipe``. ``run`` and ``start`` can be repeated after an end. Other methods are thread-safe."""
 
     def __init__(
         self,
@@ -383,7 +382,7 @@ class Pipe:
         self.stop()
 
     def status(self) -> PipeStatus:
-        """How it stands."""
+        """Return the status."""
         return self._status
 
     def _tell(self, **fields: Any) -> None:
@@ -481,7 +480,7 @@ class Pipe:
 
 @attrs.define
 class _Place:
-    """Where in the stream rows are written that it does not bring."""
+    """Position in the stream for rows that are not from the log."""
 
     end: Position
     epoch: int
@@ -490,7 +489,7 @@ class _Place:
 
 @attrs.define(eq=False)
 class _Writer:
-    """What is written through one work."""
+    """Writes units with one work of the target."""
 
     pipe: Pipe
     units: Units
@@ -509,12 +508,12 @@ class _Writer:
         self._passed = Passed(self.pipe.instance, self.pipe.client_id)
 
     def begin(self) -> None:
-        """Take up what the target has of the existing rows."""
+        """Resume the load of existing rows from the target's progress."""
         if self.initial is not None:
             self.initial.begin(self.work, self._progress)
 
     def step(self) -> bool:
-        """Write and ack what comes next, if anything comes; False: nothing will ever come again."""
+        """Write and ack the next unit, if there is one. Return False if the stream has ended."""
         is_loading = self.initial is not None and not self.initial.is_done
         if is_loading and self._load():
             return True
@@ -544,7 +543,7 @@ class _Writer:
     # -- one commit for all tables --------------------------------------------------------------------------------------
 
     def _write_all(self, unit: Unit) -> bool:
-        """False: the target is behind, and the client goes on from there instead."""
+        """Write a unit. Return False if the client was set back to the target's position instead."""
         known = self._progress("")
         changes = unit.changes
         if known is not None and known.position != unit.start:
@@ -566,7 +565,7 @@ class _Writer:
         return True
 
     def _settle(self) -> None:
-        """A cursor that moves on over what the client's filter dropped takes the target's progress with it, now and then."""
+        """Commit the progress if the cursor has moved over filtered changes."""
         known = self._known.get("")
         if known is None or self.pipe.target.scope == "table" or time.monotonic() < self._settled + _SETTLE:
             return
@@ -583,7 +582,7 @@ class _Writer:
     # -- rows that were there -------------------------------------------------------------------------------------------
 
     def _load(self) -> bool:
-        """Write rows whose place in the stream is here, if there are any."""
+        """Write existing rows that belong to this position, if there are any."""
         assert self.initial is not None
         pipe = self.pipe
         pipe._tell(load=self.initial.status())
@@ -638,7 +637,7 @@ class _Writer:
         return self._known[table]
 
     def _commit(self, unit: Unit | _Place, changes: Changes, table: str, source: str = "", load: Load | None = None) -> None:
-        """Commit, without what turns out to be unfit, which is parked before."""
+        """Commit the changes, and park unfit changes before."""
         pipe = self.pipe
         known = self._known[table]
         epoch = 0 if known is None else known.epoch
@@ -708,10 +707,10 @@ class _Writer:
 
 
 def _source(changes: Changes, table: str, known: Progress | None) -> str:
-    """Which table of the source the target's table belongs to.
+    """Return the source table of a target table.
 
     Raises:
-        ConfigError: it belongs to another one.
+        ConfigError: the target table belongs to another source table.
     """
     found = "" if known is None else known.source
     for one in [one for batch in changes.tables for one in batch.tables]:
@@ -728,10 +727,10 @@ def _source(changes: Changes, table: str, known: Progress | None) -> str:
 
 
 def _order(one: Position, other: Position) -> int:
-    """-1, 0, 1: the one is before the other, the same, behind it.
+    """Return -1, 0 or 1 if a position is before, at or after the other.
 
     Raises:
-        StreamMismatchError: nobody can tell.
+        StreamMismatchError: the order is unknown.
     """
     before, behind = one.precedes(other), other.precedes(one)
     if before is None or behind is None:

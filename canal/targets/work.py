@@ -1,4 +1,4 @@
-"""Bases for writers, which leave to an author only what his target does in its own way.
+"""Base classes for the writers of targets.
 
 Never opens anything.
 """
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 class _Writer(ABC, Generic[T]):
-    """Collects changes until a commit, and knows what progress the target has."""
+    """Collects changes until a commit, and caches the target's progress."""
 
     stopping: threading.Event
-    """Is set when the pipe is to end: what waits within a commit gives up then. The pipe puts its own here."""
+    """Set when the pipe stops, so that a waiting commit gives up. The pipe replaces it by its event."""
 
     def __init__(self) -> None:
         self.stopping = threading.Event()
@@ -35,23 +35,22 @@ class _Writer(ABC, Generic[T]):
 
     @abstractmethod
     def load(self, table: str) -> str | None:
-        """The text of the stream's progress as the target has it now; None: there is none, or it keeps none.
+        """Return the text of the stream's progress in the target, or None if there is none.
 
         Args:
-            table: of which one, with the scope "table"; else "".
+            table: the table with the scope "table", else "".
         """
 
     @abstractmethod
     def write(self, made: Sequence[T], old: str | None, new: str, table: str) -> None:
-        """Write it all, and ``new`` as the text of the progress, in one durable commit.
+        """Write the changes, and ``new`` as the text of the progress, in one durable commit.
 
-        Where the guarantee is ONCE the same commit makes sure that the text was still ``old``, and fails with
-        ``canal.targets.conflict()`` where it was not.
+        With the guarantee ONCE the commit checks that the text is still ``old``. If not, raise ``canal.targets.conflict()``.
         """
 
     @abstractmethod
     def _made(self, changes: Changes) -> Sequence[T]:
-        """What ``write`` is given of them."""
+        """Return the arguments for ``write``."""
 
     def progress(self, table: str = "") -> Progress | None:
         text = self._texts[table] = self.load(table)
@@ -74,14 +73,14 @@ class _Writer(ABC, Generic[T]):
 
 
 class StateWork(_Writer[TableState]):
-    """A writer of tables that are kept equal to the source's: ``write`` is given what is to be done to each table.
+    """A writer of tables that equal the source's tables: ``write`` gets the state of each changed table.
 
     Attributes:
         names: which table of the source each of the target's belongs to; in memory, where the target does not store it.
     """
 
     keeps_columns: ClassVar[bool] = False
-    """Whether ``write`` leaves columns as they are whose value in a row is ``canal.ABSENT``; else it is given whole rows."""
+    """Whether ``write`` keeps columns with the value ``canal.ABSENT``. Otherwise it gets whole rows."""
 
     empties_parts: ClassVar[bool] = False
     """Whether ``write`` heeds ``TableState.emptied``: a TRUNCATE of one of the tables that ``Rule(merge=…)`` brings together."""
@@ -124,7 +123,7 @@ class StateWork(_Writer[TableState]):
 
 
 class LogWork(_Writer[Change]):
-    """A writer of the changes themselves: ``write`` is given them one by one, in the order of the log."""
+    """A writer of changes: ``write`` gets them in the order of the log."""
 
     def _made(self, changes: Changes) -> Sequence[Change]:
         return changes.rows
@@ -152,5 +151,5 @@ def is_http(url: str) -> bool:
 
 
 def conflict(what: str = "another writer of this stream has committed since") -> TargetConflictError:
-    """What a commit fails with that comes too late."""
+    """Return the error of a late commit."""
     return TargetConflictError(what, remedy="Run one pipe for each target and stream.")

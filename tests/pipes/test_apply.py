@@ -154,7 +154,7 @@ def test_a_key_that_is_null_is_refused() -> None:
 def test_a_value_that_its_type_cannot_hold_is_refused_null_or_kept(caplog: pytest.LogCaptureFixture) -> None:
     changes = [change("I", 1, 0, whole(1, a=None), _exact={"a": "0000-00-00"})]
 
-    refused(UnfitChangeError, changes, "values of a ")
+    refused(UnfitChangeError, changes, "types of a do not hold 1 values")
     assert content(applied(changes, exact="null").rows) == {(1, "x"): whole(1, a=None)}
     assert "count 1, columns a" in caplog.text
     assert content(applied(changes, exact="keep").rows) == {(1, "x"): whole(1, a=None, _exact=[("a", "0000-00-00")])}
@@ -302,7 +302,7 @@ def test_a_log_that_began_anew_is_told_by_its_age() -> None:
     target = applied([change("I", 50, 0, whole(1))])
     young = [change("I", 3, 0, whole(2), _ts=1_900_000_000_000_000)]
 
-    refused(StreamMismatchError, young, "younger than all that was applied", target)
+    refused(StreamMismatchError, young, "younger than all applied changes", target)
 
 
 def test_times_that_are_not_in_the_order_of_the_log_are_no_other_log() -> None:

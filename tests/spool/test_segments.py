@@ -132,7 +132,7 @@ def test_segments_that_are_done_with_are_written_over(
         assert [epoch for epoch, _ in found] == [number] * len(some)
         assert [as_seen(entry) for _, entry in found] == [as_seen(entry) for entry in some]
         for piece in gone:
-            with pytest.raises(SourceError, match="committed"):
+            with pytest.raises(SourceError, match="removed after the commit"):
                 piece_source(piece)
         seen |= {path.stat().st_ino for path in spool.directory.iterdir()}
         most = len(list(spool.directory.iterdir()))
