@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import canal
@@ -214,6 +214,7 @@ STEPS = st.one_of(
 
 
 @given(st.sampled_from(["mysql", "mariadb"]), st.sampled_from(["XID", "ROLLBACK"]), st.lists(STEPS, max_size=40))
+@example("mysql", "XID", [("savepoint", "a"), ("statement",), ("roll_back", "a")])  # rolls back no row
 def test_transaction_larger_than_a_piece_delivers_only_what_stays(flavor: Any, end: Any, steps: list[tuple[str, ...]]) -> None:
     fake = FakeBinlog(flavor=flavor)
     table, log = fake.table("shop", "orders", "id INT"), fake.table("shop", "log", "id INT")

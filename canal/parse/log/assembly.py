@@ -286,7 +286,11 @@ class Assembly:
         elif self.undone and self.ordinal >= self.undone[0][1]:
             del self.undone[0]
             self.undone_row = -1
-        if self.state == _RELEASED or txn.row_count == row:
+        if self.state == _RELEASED:
+            return 0
+        if txn.row_count == row:
+            if self.undone is None:
+                self._leave_out_rows(ordinal, row)  # marks the statements
             return 0
         if row < self.skip <= txn.row_count or (self.undone is None and part != self.part):
             raise SourceError(f"{txn!r} rolls back rows that are already delivered", remedy=GO_ON_AFTER)
