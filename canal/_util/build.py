@@ -33,6 +33,7 @@ COMPILED_MODULES: tuple[str, ...] = (
     "canal.formats.columnar",
     "canal.rows.json",
     "canal.formats.columns",
+    "canal.formats.row_writer",
     "canal.sink.condense",
     "canal.snapshot.images",
     "canal.store.ring",

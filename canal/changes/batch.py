@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from canal.changes.change import Change, Table
 from canal.errors import CanalError
@@ -57,6 +57,12 @@ class TableRoute(Protocol):
 
     keys: Sequence[str]
     """Columns of the source that its keys are made of."""
+
+    slots: Sequence[int | None] | None
+    """Of each column the number of that of the source; None for a constant. None if rows alone have the columns."""
+
+    constants: Sequence[Any]
+    """Of each column the value that it has if it is a constant."""
 
     def apply(self, change: Change) -> Iterable[Change]:
         """Return what becomes of a change."""

@@ -113,7 +113,7 @@ class Reader:
         rows = decode_rows(entry, self._json_text)
         if self._json_text and entry.table is not None and not entry.table.decoder.json_text:
             rows = with_json(rows, table)
-        origin, op = _origin(entry), op_of(entry.event_type)
+        origin, op = origin_of(entry), op_of(entry.event_type)
         return [Change(table, op, row.before, row.after, origin, n) for n, row in zip(row_numbers(entry), rows)]
 
     def _table(self, entry: Entry, schema: TableSchema, names: Sequence[str], found: tuple[TableSchema, Table] | None) -> Table:
@@ -202,7 +202,7 @@ class Reader:
         table = known[1] if known is not None else _bare(name)
         op = Op.QUERY if op.is_row else op  # the text of an INSERT, UPDATE or DELETE
         sql = (entry.row_change.sql or "").encode("utf-8", "backslashreplace").decode("utf-8")
-        return Change(table, op, None, None, _origin(entry), entry.first_row, sql=sql, statement=entry.header.ordinal)
+        return Change(table, op, None, None, origin_of(entry), entry.first_row, sql=sql, statement=entry.header.ordinal)
 
     def _refuse(self, what: str, position: str) -> None:
         if position not in self._acknowledged:
@@ -218,15 +218,15 @@ def with_json(rows: list[ChangedRow], table: Table) -> list[ChangedRow]:
             return None
         values = list(row.values())
         for number in numbers:
-            if type(values[number]) is str and _is_json(values[number]):
+            if type(values[number]) is str and is_json(values[number]):
                 values[number] = JsonText(values[number])
         return Row(tuple(values), table.names)
 
     return [ChangedRow(marked(row.before), marked(row.after)) for row in rows] if numbers else rows
 
 
-def _is_json(text: str) -> bool:
-    """MariaDB has JSON columns without a check of what they hold."""
+def is_json(text: str) -> bool:
+    """Return whether a text is JSON: MariaDB has JSON columns without a check of what they hold."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -259,7 +259,8 @@ def _position(entry: Entry) -> str:
     return f"{entry.transaction.journal}:{entry.offset}"
 
 
-def _origin(entry: Entry) -> Origin:
+def origin_of(entry: Entry) -> Origin:
+    """Return where the changes of an entry come from."""
     header, transaction = entry.header, entry.transaction
     gtid = header.gtid
     return Origin(

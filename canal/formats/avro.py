@@ -1,28 +1,31 @@
 """Debezium's events as Avro in the wire form of a schema registry: a zero byte, four bytes of the schema's number, the record.
 
-Never asks the registry twice for one schema. Needs fastavro.
+Never asks the registry twice for one schema.
 """
 
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
+import struct
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
 
 import attrs
 
 from canal._util.bounded import Recent
-from canal.changes.change import Change
+from canal.changes.change import Change, Origin, Table
 from canal.errors import ConfigError, ConnectionLostError, TargetError
-from canal.formats.debezium_json import DebeziumEvents, DebeziumMessage
-from canal.formats.debezium_types import Schema
-from canal.formats.encoder import Encoded
+from canal.formats import put
+from canal.formats.debezium_json import DebeziumEvents, json_piece, piece_of, version
+from canal.formats.debezium_types import Field, Schema
+from canal.formats.encoder import Piece, names, split, writer_of
+from canal.formats.row_writer import Program, RowWriter
+from canal.formats.text import dumps
 
 _TYPES: Final = {"int16": "int", "int32": "int", "int64": "long"}
 _LOGICAL: Final = {"Decimal": "decimal", "Date": "date", "Time": "time-millis", "Timestamp": "timestamp-millis"}
@@ -73,57 +76,166 @@ class SchemaRegistry:
             raise ConnectionLostError(f"the schema registry does not answer: {type(error).__name__}") from error
 
 
-@attrs.define(kw_only=True)
+@attrs.frozen(kw_only=True)
 class DebeziumAvro(DebeziumEvents):
-    """Debezium's events as its Avro converter writes them: keys and values are registered as ``<topic>-key`` and
-    ``<topic>-value``, where the topic is ``<prefix>.<database>.<table>``. Headers are JSON.
+    """Debezium's events as its Avro converter writes them. Keys and values are registered as ``<topic>-key`` and
+    ``<topic>-value``; the topic is ``<prefix>.<database>.<table>``. Headers are JSON.
 
     Args:
-        register: gives a schema its number, such as ``SchemaRegistry(url)``.
+        register: returns the number of a schema, such as ``SchemaRegistry(url)``.
 
     The others are those of ``DebeziumJson``.
     """
 
+    is_text: ClassVar[bool] = False
+
     register: Register
-    _known: Recent[int, tuple[Schema, Any, bytes]] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
-
-    def __attrs_post_init__(self) -> None:
-        try:
-            import fastavro  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise ConfigError("Avro needs fastavro", remedy="pip install 'canal-cdc[avro]'") from error
-
-    def messages(self, change: Change) -> Sequence[Encoded]:
-        return [self._encoded(event) for event in self.events(change)]
+    _numbers: Recent[tuple[str, str], bytes] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
 
     def __call__(self, change: Change) -> str:
         raise ConfigError("Avro is bytes, and the target takes text", remedy="Give it a JSON format.")
 
-    def _encoded(self, event: DebeziumMessage) -> Encoded:
-        shape = event.shape
-        headers: tuple[tuple[str, bytes], ...] = ()
-        if event.header is not None:
-            name, key = event.header
-            headers = ((name, json.dumps(key, default=lambda value: base64.b64encode(value).decode()).encode()),)
-        return Encoded(
-            None if shape.key is None or event.key is None else self._bytes(f"{shape.topic}-key", shape.key, event.key),
-            None if event.value is None else self._bytes(f"{shape.topic}-value", shape.value, event.value),
-            headers,
+    def _form(self, table: Table) -> RowWriter:
+        fields = list(self._shape(table).fields.values())
+        pieces = [Piece(_given(one, _writer(one.schema)), _styles(one, one.schema["optional"])) for one in fields]
+        # Those of a key are never optional.
+        keys = [Piece(_given(one, _writer({**one.schema, "optional": False})), _styles(one, False)) for one in fields]
+        others = [Piece(json_piece(one), one.styles) for one in fields]
+        empty = [b""] * len(fields)
+        options = {"null": b"\0", "comma": b"", "is_whole": True}
+        return writer_of(table, pieces, names=empty, keys=keys, others=others, **options)
+
+    def _key(self, table: Table, side: int) -> Program | None:
+        shape = self._shape(table)
+        if shape.key is None:
+            return None
+        head = self._number(f"{shape.topic}-key", shape.key)
+        return Program([(put.TEXT, head), (side, (True, (b"",) * len(table.keys), False))])
+
+    def _header(self, table: Table, side: int) -> Program:
+        texts = tuple([f"{',' * (n > 0)}{dumps(name)}:".encode() for n, name in enumerate(table.keys)])
+        return Program([(put.TEXT, b"{"), (side, (True, texts, True)), (put.TEXT, b"}")])
+
+    def _event(self, table: Table, op: str, has_before: bool, has_after: bool) -> Program:
+        shape = self._shape(table)
+        database, name = names(table)
+        write = {one["field"]: _writer(one) for one in (*shape.value["fields"], *shape.source)}
+        snapshot = "incremental" if op == "r" else "false"
+        images: list[tuple[int, Any]] = []
+        for side, is_there in ((put.BEFORE, has_before), (put.AFTER, has_after)):
+            images += [(put.TEXT, b"\2"), (side, None)] if is_there else [(put.TEXT, b"\0")]
+        return Program(
+            [
+                (put.TEXT, self._number(f"{shape.topic}-value", shape.value)),
+                *images,
+                (put.TEXT, write["version"](version()) + write["connector"](self.connector) + write["name"](self.prefix)),
+                (put.LITERAL, 0),
+                (put.TEXT, write["snapshot"](snapshot) + write["db"](database) + write["sequence"](None)),
+                (put.LITERAL, 1),
+                (put.TEXT, write["table"](name)),
+                (put.LITERAL, 2),
+                (put.ZIGZAG, None),
+                (put.LITERAL, 3),
+                (put.TEXT, b"\0" + write["op"](op)),
+                (put.LITERAL, 4),
+            ]
         )
 
-    def _bytes(self, subject: str, schema: Schema, value: Mapping[str, Any]) -> bytes:
-        import fastavro
+    def _literals(self, table: Table, origin: Origin, part: int = 0) -> list[bytes]:
+        now, (journal, offset) = self.clock(), split(origin.position)
+        ts, gtid, thread = origin.ts, origin.gtid, origin.thread_id
+        return [
+            _long(ts),
+            b"\2" + _long(ts * 1000) + b"\2" + _long(ts * 1_000_000),
+            _long(origin.server_id) + (b"\2" + _text(gtid) if gtid else b"\0") + _text(journal) + _long(offset),
+            (b"\2" + _long(thread) if thread else b"\0") + b"\0",
+            b"\2" + _long(now // 1_000_000) + b"\2" + _long(now // 1000) + b"\2" + _long(now),
+        ]
 
-        known = self._known.get(id(schema))
-        if known is None or known[0] is not schema:
-            document = _avro(schema, {})
-            number = self.register(subject, json.dumps(document, separators=(",", ":")))
-            parsed = fastavro.parse_schema(_plain(document))
-            known = self._known[id(schema)] = schema, parsed, b"\0" + number.to_bytes(4, "big")
-        out = io.BytesIO(known[2])
-        out.seek(5)
-        fastavro.schemaless_writer(out, known[1], value)
-        return out.getvalue()
+    def _number(self, subject: str, schema: Schema) -> bytes:
+        """Return what stands before a record of a schema, which is registered if it is new."""
+        text = json.dumps(_avro(schema, {}), separators=(",", ":"))
+        found = self._numbers.get((subject, text))
+        if found is None:
+            found = self._numbers[subject, text] = b"\0" + self.register(subject, text).to_bytes(4, "big")
+        return found
+
+
+# -- values --------------------------------------------------------------------------------------------------------------
+
+
+def _long(value: int) -> bytes:
+    to = bytearray(10)
+    return bytes(to[: put.zigzag(to, 0, int(value))])
+
+
+def _text(value: str) -> bytes:
+    return _bytes(value.encode())
+
+
+def _bytes(value: bytes) -> bytes:
+    return _long(len(value)) + value
+
+
+def _struct(schema: Schema) -> Callable[[Any], bytes]:
+    fields = [(one["field"], _writer(one)) for one in schema["fields"]]
+    return lambda value: b"".join([write(value.get(name)) for name, write in fields])
+
+
+def _array(schema: Schema) -> Callable[[Any], bytes]:
+    write = _writer(schema["items"])
+    return lambda value: (_long(len(value)) + b"".join(map(write, value)) if value else b"") + b"\0"
+
+
+_WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
+    **dict.fromkeys(("int16", "int32", "int64"), _long),
+    "boolean": lambda value: b"\1" if value else b"\0",
+    "float": struct.Struct("<f").pack,
+    "double": struct.Struct("<d").pack,
+    "string": _text,
+    "bytes": _bytes,
+}
+
+
+def _writer(schema: Schema) -> Callable[[Any], bytes]:
+    """Return what writes the values of a Connect schema. Of what is optional the number of the type in the union is first."""
+    kind = schema["type"]
+    write = _struct(schema) if kind == "struct" else _array(schema) if kind == "array" else _WRITERS[kind]
+    if not schema["optional"]:
+        return write
+    null, other = (b"\2", b"\0") if schema.get("default") is not None else (b"\0", b"\2")
+    return lambda value: null if value is None else other + write(value)
+
+
+def _given(one: Field, write: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    return piece_of(one, lambda value: write(one.give(value)))
+
+
+#: The ways of JSON, and those of Avro in their places.
+_WAYS: Final = {
+    put.INTEGER: put.AVRO_LONG,
+    put.UTF8_TEXT: put.AVRO_TEXT,
+    put.BASE64: put.AVRO_BYTES,
+    put.DECIMAL_BASE64: put.AVRO_DECIMAL,
+    put.MOMENT: put.AVRO_MOMENT,
+    put.EPOCH: put.AVRO_EPOCH,
+    put.REAL: put.AVRO_REAL,
+}
+
+
+def _styles(one: Field, is_optional: bool) -> dict[int, tuple[int, int]]:
+    """Return the shortcuts of a column; bytes that are text of base64 have none."""
+    is_bytes = one.schema["type"] == "bytes"
+    found = {}
+    for kind, (way, param) in one.styles.items():
+        if way == put.LABELS:
+            found[kind] = way, param
+        elif way in _WAYS and (way != put.BASE64 or is_bytes):
+            found[kind] = _WAYS[way], param | put.OPTIONAL * is_optional
+    return found
+
+
+# -- schemas -------------------------------------------------------------------------------------------------------------
 
 
 def _name(text: str) -> str:
@@ -133,13 +245,13 @@ def _name(text: str) -> str:
 
 def _avro(schema: Schema, seen: dict[str, str]) -> Any:
     """The Avro schema of a Connect schema; what is optional is a union with null."""
-    kind = _struct(schema, seen) if schema["type"] == "struct" else _simple(schema, seen)
+    kind = _record(schema, seen) if schema["type"] == "struct" else _simple(schema, seen)
     if not schema["optional"]:
         return kind
     return ["null", kind]
 
 
-def _struct(schema: Schema, seen: dict[str, str]) -> Any:
+def _record(schema: Schema, seen: dict[str, str]) -> Any:
     name = _name(schema["name"])
     if name in seen:
         return name
@@ -176,12 +288,3 @@ def _simple(schema: Schema, seen: dict[str, str]) -> Any:
         if logical == "decimal":
             found |= {"scale": int(parameters["scale"]), "precision": int(parameters["connect.decimal.precision"])}
     return found if len(found) > 1 else found["type"]
-
-
-def _plain(schema: Any) -> Any:
-    """Without logical types: values are what those stand on."""
-    if isinstance(schema, list):
-        return [_plain(one) for one in schema]
-    if isinstance(schema, dict):
-        return {name: _plain(value) for name, value in schema.items() if name != "logicalType"}
-    return schema

@@ -14,12 +14,17 @@ from typing import Any, Final
 
 import attrs
 
-from canal.changes.change import Change, Op
-from canal.formats.columns import canal_columns
-from canal.formats.encoder import Encoded, TextEncoder, names
+from canal.changes.change import Change, Op, Origin, Table
+from canal.formats import put
+from canal.formats.columns import column_text, fraction_digits
+from canal.formats.columns import sql_type as sql_type_of
+from canal.formats.encoder import INTEGERS, Encoded, Piece, RowEncoder, key_object, names, quoted, text_styles, writer_of
 from canal.formats.message import Message
+from canal.formats.row_writer import Program, RowWriter
 from canal.formats.text import dumps
 from canal.model import Entry, EntryType, RowData
+from canal.rows import native
+from canal.schema import ColumnSchema
 
 _ROWS: Final = ("INSERT", "UPDATE", "DELETE")
 
@@ -62,27 +67,23 @@ def flat_message(entry: Entry, *, batch_id: int, now: int) -> dict[str, Any]:
 
 
 @attrs.frozen
-class CanalJson(TextEncoder):
-    """canal's FlatMessage, one for each changed row or statement; the key is JSON of the primary key, null without one.
+class CanalJson(RowEncoder):
+    """canal's FlatMessage, one for each changed row or statement. The key is JSON of the primary key, null without one.
 
-    ``id`` is -1, as there is no batch. Columns that a row image does not hold are left out. A row of a snapshot is an INSERT.
+    ``id`` is -1, as there is no batch. Columns that a row image does not hold are left out. A row of a snapshot is an
+    INSERT, as canal's readers know no other type of a new row.
 
     Args:
-        clock: gives ``ts``, in nanoseconds since 1970.
+        clock: returns ``ts``, in nanoseconds since 1970.
     """
 
     clock: Callable[[], int] = time.time_ns
 
-    def messages(self, change: Change) -> Sequence[Encoded]:
-        database, table = names(change)
-        rows = []
-        if change.op.is_row:
-            before, after = (None if row is None else row.values() for row in (change.before, change.after))
-            rows = [RowData(*canal_columns(change.table.columns, before, after))]
-        op = Op.INSERT if change.op is Op.READ else change.op  # canal's readers know no other type of a new row
+    def _statement(self, change: Change) -> Sequence[Encoded]:
+        database, table = names(change.table)
         document = _document(
-            op.name,
-            rows,
+            change.op.name,
+            (),
             database=database,
             table=table,
             es=change.origin.ts,
@@ -92,8 +93,72 @@ class CanalJson(TextEncoder):
             sql=change.sql,
             ts=self.clock() // 1_000_000,
         )
-        key = {name: document["data"][0].get(name) for name in change.table.keys} if rows and change.table.keys else None
-        return (Encoded(None if key is None else dumps(key).encode(), dumps(document).encode()),)
+        return (Encoded(None, dumps(document).encode()),)
+
+    def _form(self, table: Table) -> RowWriter:
+        return writer_of(table, [_piece(column) for column in table.columns])
+
+    def _key(self, table: Table, side: int) -> Program | None:
+        return Program(key_object(table, side)) if table.keys else None
+
+    def _value(self, table: Table, op: Op, has_before: bool, has_after: bool, is_half: bool = False) -> Program:
+        return _value(table, Op.INSERT if op is Op.READ else op, has_before, has_after)
+
+    def _literals(self, table: Table, origin: Origin, part: int = 0) -> list[bytes]:
+        head = f'"es":{origin.ts},"gtid":{dumps(origin.gtid)},"id":-1,"isDdl":{"true" if origin.is_ddl else "false"},'
+        return [head.encode(), b"%d" % (self.clock() // 1_000_000)]
+
+
+def _value(table: Table, op: Op, has_before: bool, has_after: bool) -> Program:
+    database, name = names(table)
+    columns = [(dumps(column.name), column) for column in table.columns]
+    types = [f"{text}:{dumps(column.column_type)}".encode() for text, column in columns]
+    codes = [f"{text}:{sql_type_of(column)}".encode() for text, column in columns]
+    keys = [text.encode() if column.key else b"" for text, column in columns]
+    return Program(
+        [
+            (put.TEXT, b'{"data":[{'),
+            (put.AFTER if has_after else put.BEFORE, None),
+            (put.TEXT, f'}}],"database":{dumps(database)},'.encode()),
+            (put.LITERAL, 0),
+            (put.TEXT, b'"mysqlType":'),
+            (put.PRESENT, _present(types, b"{", b"}")),
+            *(
+                [(put.TEXT, b',"old":[{'), *([(put.CHANGED, False)] if has_before and has_after else []), (put.TEXT, b"}]")]
+                if op is Op.UPDATE
+                else [(put.TEXT, b',"old":null')]
+            ),
+            (put.TEXT, b',"pkNames":'),
+            (put.PRESENT, _present(keys, b"[", b"]")),
+            (put.TEXT, b',"sql":"","sqlType":'),
+            (put.PRESENT, _present(codes, b"{", b"}")),
+            (put.TEXT, f',"table":{dumps(name)},"ts":'.encode()),
+            (put.LITERAL, 1),
+            (put.TEXT, f',"type":"{op.name}"}}'.encode()),
+        ]
+    )
+
+
+def _present(texts: Sequence[bytes], before: bytes, after: bytes) -> tuple[bytes, tuple[bytes, ...], bytes, bytes, bytes]:
+    found = b",".join(filter(None, texts))
+    return before + found + after if found else b"null", tuple(texts), before, after, b"null"
+
+
+def _piece(column: ColumnSchema) -> Piece:
+    """Return the way to a value as canal's text in a JSON string."""
+    digits = fraction_digits(column)
+    return Piece(
+        lambda value: quoted(column_text(value, column) or ""),
+        {
+            **dict.fromkeys((*INTEGERS, native.BIT, native.NUMBER), (put.QUOTED_INTEGER, 0)),
+            **text_styles(),
+            native.DECIMAL: (put.DECIMAL_TEXT, 0),
+            native.DATETIME: (put.MOMENT, digits),
+            native.TIMESTAMP: (put.MOMENT, digits),
+            native.DATE: (put.DAY, 0),
+            native.DOUBLE: (put.REAL, put.QUOTED | put.LIKE_JAVA),
+        },
+    )
 
 
 def _document(name: str, rows: Sequence[RowData], **members: Any) -> dict[str, Any]:

@@ -121,14 +121,14 @@ cpdef tuple repeated(list texts, numbers, int size)
 cdef Py_ssize_t _end_of_run(const unsigned char* p, Py_ssize_t n, Py_ssize_t count, int size) noexcept
 @cython.locals(root="arrow_c.ArrowArray*", i=Py_ssize_t, nulls=Py_ssize_t)
 cpdef hand_over(take, Py_ssize_t rows, list parts, kind)
-cdef object _short()
+cdef object short()
 @cython.locals(to="unsigned char*", end=Py_ssize_t)
 cdef _set_bits(bytearray bits, Py_ssize_t first, Py_ssize_t count)
-cdef bint _is_date(long long year, long long month, long long day) noexcept
+cdef bint is_date(long long year, long long month, long long day) noexcept
 @cython.locals(era="long long", of_era="long long", of_year="long long")
-cdef long long _days(long long year, long long month, long long day) noexcept
+cdef long long days(long long year, long long month, long long day) noexcept
 @cython.locals(size=Py_ssize_t, value="long long")
-cdef int _micros(const unsigned char* p, Py_ssize_t start, Py_ssize_t end) noexcept
+cdef int micros_of(const unsigned char* p, Py_ssize_t start, Py_ssize_t end) noexcept
 @cython.locals(bits=int, packed="unsigned long long", half="unsigned long long", negative=bint, whole="unsigned long long",
                micros="unsigned long long", seconds="long long", value="long long")
-cdef bint _put_time(unsigned char* to, Py_ssize_t pos, const unsigned char* p, Py_ssize_t start, Py_ssize_t size) noexcept
+cdef bint put_time(unsigned char* to, Py_ssize_t pos, const unsigned char* p, Py_ssize_t start, Py_ssize_t size) noexcept

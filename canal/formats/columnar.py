@@ -165,7 +165,7 @@ class ColumnBuilder:
                 good = native.put_decimal(to, pos, size, p, start, groups, group_count)
             elif kind == native.DATETIME:
                 value = wire.be40(p, start) - _DATETIME_ZERO
-                micros = _micros(p, start + 5, wire.u32(c, first + n * stride + 4))
+                micros = micros_of(p, start + 5, wire.u32(c, first + n * stride + 4))
                 good = value >= 0 and micros >= 0
                 if good:
                     day = value >> 17
@@ -173,24 +173,24 @@ class ColumnBuilder:
                     year = month // 13
                     month %= 13
                     second = (value >> 12 & 31) * 3600 + (value >> 6 & 63) * 60 + (value & 63)
-                    good = _is_date(year, month, day & 31)
+                    good = is_date(year, month, day & 31)
                     good = good and (value >> 12 & 31) < 24 and (value >> 6 & 63) < 60 and (value & 63) < 60
                     if good:
-                        native.put64(to, pos, (_days(year, month, day & 31) * 86400 + second) * _MILLION + micros)
+                        native.put64(to, pos, (days(year, month, day & 31) * 86400 + second) * _MILLION + micros)
             elif kind == native.TIMESTAMP:
                 value = wire.be32(p, start)
-                micros = _micros(p, start + 4, wire.u32(c, first + n * stride + 4))
+                micros = micros_of(p, start + 4, wire.u32(c, first + n * stride + 4))
                 good = micros >= 0 and value + micros > 0
                 if good:
                     native.put64(to, pos, value * _MILLION + micros)
             elif kind == native.DATE:
                 value = wire.u24(p, start)
-                good = _is_date(value >> 9, value >> 5 & 15, value & 31)
+                good = is_date(value >> 9, value >> 5 & 15, value & 31)
                 if good:
-                    native.put32(to, pos, _days(value >> 9, value >> 5 & 15, value & 31))
+                    native.put32(to, pos, days(value >> 9, value >> 5 & 15, value & 31))
             elif kind == native.TIME:
                 end = wire.u32(c, first + n * stride + 4)
-                good = _put_time(to, pos, p, start, end - start)
+                good = put_time(to, pos, p, start, end - start)
             elif kind == native.YEAR:
                 native.put16(to, pos, p[start] + 1900 if p[start] else 0)
             elif kind == native.BIT:
@@ -417,7 +417,7 @@ class Images:
         end = at.end
         pos = nulls + image.null_bytes
         if pos > end:
-            raise _short()
+            raise short()
         if number:
             self._clear()
         first = 8 * self.width * self.filled
@@ -431,11 +431,11 @@ class Images:
             if size >= _VARIABLE:
                 size -= _VARIABLE
                 if size > end - pos:
-                    raise _short()
+                    raise short()
                 pos += size
                 size = native.le_any(p, pos - size, size)
             if size > end - pos:
-                raise _short()
+                raise short()
             if slot != _SKIP:
                 native.put32(c, first + 8 * slot, pos + shift)
                 native.put32(c, first + 8 * slot + 4, pos + shift + size)
@@ -745,7 +745,7 @@ def hand_over(take, rows, parts, kind):
         arrow_c.end_struct(root)
 
 
-def _short():
+def short():
     return TruncatedError("rows event ends inside a row")
 
 
@@ -761,7 +761,7 @@ def _set_bits(bits, first, count):
             first += 1
 
 
-def _is_date(year, month, day):
+def is_date(year, month, day):
     if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
         return False
     if day < 29:
@@ -771,7 +771,7 @@ def _is_date(year, month, day):
     return day < 31 or day == 31 and (month < 8) == (month % 2 == 1)
 
 
-def _days(year, month, day):
+def days(year, month, day):
     """Days since 1970-01-01, in years that begin with March: leap days come last."""
     if month < 3:
         year -= 1
@@ -784,7 +784,7 @@ def _days(year, month, day):
     return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - _EPOCH_DAYS
 
 
-def _micros(p, start, end):
+def micros_of(p, start, end):
     """Microseconds of the fraction of a second there: hundredths, ten-thousandths or millionths. -1 if it is none."""
     size = end - start
     if size == 0:
@@ -794,7 +794,7 @@ def _micros(p, start, end):
     return value if value < 1000000 else -1
 
 
-def _put_time(to, pos, p, start, size):
+def put_time(to, pos, p, start, size):
     """Seconds and their fraction are one signed integer, offset by half of its range."""
     bits = 8 * (size - 3)
     packed = wire.be_any(p, start, size)

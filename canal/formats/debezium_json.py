@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 import attrs
 
 from canal._util.bounded import Recent
-from canal.changes.change import Change, Op, Table
+from canal.changes.change import Change, Op, Origin, Table
 from canal.errors import ConfigError
+from canal.formats import put
 from canal.formats.debezium_types import Field, Modes, Schema, field
-from canal.formats.encoder import Encoded, TextEncoder, names, split, unfit
+from canal.formats.encoder import Encoded, Piece, RowEncoder, image_object, key_object, names, split, unfit, writer_of
+from canal.formats.row_writer import Messages, Program, RowWriter
 from canal.formats.text import dumps
-from canal.model import Row
 
 _OPS: Final = {Op.INSERT: "c", Op.READ: "r", Op.UPDATE: "u", Op.DELETE: "d", Op.TRUNCATE: "t"}
 _CHOICES: Final = {
@@ -75,17 +76,7 @@ _END: Final = (
 )
 
 
-@attrs.frozen
-class DebeziumMessage:
-    """A message before it is bytes: ``key`` and ``value`` are values of their schemas, with bytes as bytes."""
-
-    shape: DebeziumSchema
-    key: Mapping[str, Any] | None
-    value: Mapping[str, Any] | None
-    header: tuple[str, Mapping[str, Any]] | None = None
-
-
-class DebeziumSchema:
+class Shape:
     """What the messages of a table have in common."""
 
     def __init__(self, table: Table, topic: str, connector: str, modes: Modes) -> None:
@@ -100,6 +91,7 @@ class DebeziumSchema:
         self.key: Schema | None = {"type": "struct", "fields": keys, "optional": False, "name": f"{topic}.Key"} if keys else None
         columns = [one.schema for one in self.fields.values()]
         row = {"type": "struct", "fields": columns, "optional": True, "name": f"{topic}.Value"}
+        self.source = _SOURCE
         source = f"io.debezium.connector.{connector}.Source"
         members = (
             {**row, "field": "before"},
@@ -116,9 +108,9 @@ def _check_choice(instance: object, attribute: attrs.Attribute[Any], value: obje
         raise ConfigError(f"{attribute.name} is one of {', '.join(_CHOICES[attribute.name])}, not {value!r}")
 
 
-@attrs.define(kw_only=True)
-class DebeziumEvents:
-    """What DebeziumJson and DebeziumAvro make bytes of. Its arguments are theirs."""
+@attrs.frozen(kw_only=True)
+class DebeziumEvents(RowEncoder):
+    """The base of DebeziumJson and DebeziumAvro. Its arguments are theirs."""
 
     prefix: str = "canal"
     decimals: Literal["precise", "double", "string"] = attrs.field(default="precise", validator=_check_choice)
@@ -130,117 +122,56 @@ class DebeziumEvents:
     tombstones: bool = True
     connector: Literal["mysql", "mariadb"] = "mysql"
     clock: Callable[[], int] = time.time_ns
-    _shapes: Recent[str, tuple[Table, DebeziumSchema]] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
+    _shapes: Recent[str, tuple[Table, Shape]] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
 
-    def events(self, change: Change) -> Sequence[DebeziumMessage]:
-        """The events of a change; () of a statement that is no TRUNCATE.
+    def _event(self, table: Table, op: str, has_before: bool, has_after: bool) -> Program:
+        """Return what writes the value of a message."""
+        raise NotImplementedError
 
-        Raises:
-            UnfitChangeError: the log tells only a part of it, or its schema cannot hold a value.
-        """
-        if change.op not in _OPS:
-            return ()
-        try:
-            shape = self._shape(change)
-            before, after = (_row(shape, row) for row in (change.before, change.after))
-        except ValueError as error:
-            unfit(change, f"Debezium's form has nothing for it: {error}", "Park it, or choose another mode or format.")
-        old, new = (_key(change, row) for row in (before, after))
-        if change.op is Op.UPDATE and old != new:
-            assert old is not None
-            assert new is not None
-            gone = self._removed(shape, change, old, before, ("__debezium.newkey", new))
-            return (*gone, DebeziumMessage(shape, new, self._value(change, "c", None, after), ("__debezium.oldkey", old)))
-        if change.op is Op.DELETE:
-            return self._removed(shape, change, old, before, None)
-        return (DebeziumMessage(shape, new, self._value(change, _OPS[change.op], before, after)),)
+    def _header(self, table: Table, side: int) -> Program:
+        """Return what writes the header that names another key."""
+        raise NotImplementedError
 
-    def _removed(
-        self,
-        shape: DebeziumSchema,
-        change: Change,
-        key: Mapping[str, Any] | None,
-        before: Mapping[str, Any] | None,
-        header: tuple[str, Mapping[str, Any]] | None,
-    ) -> Sequence[DebeziumMessage]:
-        made = DebeziumMessage(shape, key, self._value(change, "d", before, None), header)
-        return (made, DebeziumMessage(shape, key, None, header)) if self.tombstones else (made,)
-
-    def _shape(self, change: Change) -> DebeziumSchema:
-        table = change.table
+    def _shape(self, table: Table) -> Shape:
         known = self._shapes.get(table.name)
-        if known is not None and known[0] is table:
-            return known[1]
-        modes = Modes(self.decimals, self.times, self.unsigned_bigints, self.binaries)
-        shape = DebeziumSchema(table, ".".join((self.prefix, *names(change))), self.connector, modes)
-        self._shapes[table.name] = table, shape
-        return shape
+        if known is None or known[0] is not table:
+            modes = Modes(self.decimals, self.times, self.unsigned_bigints, self.binaries)
+            known = table, Shape(table, ".".join((self.prefix, *names(table))), self.connector, modes)
+            self._shapes[table.name] = known
+        return known[1]
 
-    def _value(
-        self, change: Change, op: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        origin, now = change.origin, self.clock()
-        database, table = names(change)
-        journal, offset = split(origin.position)
-        source = {
-            "version": _version(),
-            "connector": self.connector,
-            "name": self.prefix,
-            "ts_ms": origin.ts,
-            "snapshot": "incremental" if change.op is Op.READ else "false",
-            "db": database,
-            "sequence": None,
-            "ts_us": origin.ts * 1000,
-            "ts_ns": origin.ts * 1_000_000,
-            "table": table,
-            "server_id": origin.server_id,
-            "gtid": origin.gtid or None,
-            "file": journal,
-            "pos": offset,
-            "row": change.ord - origin.first,
-            "thread": origin.thread_id or None,
-            "query": None,
-        }
-        return {
-            "before": before,
-            "after": after,
-            "source": source,
-            "transaction": None,
-            "op": op,
-            "ts_ms": now // 1_000_000,
-            "ts_us": now // 1000,
-            "ts_ns": now,
-        }
+    def _statement(self, change: Change) -> Sequence[Encoded]:
+        return self._written(change) if change.op in _OPS else ()
+
+    def _unfit(self, change: Change, error: ValueError) -> NoReturn:
+        unfit(change, f"Debezium's form has nothing for it: {error}", "Park it, or choose another mode or format.")
+
+    def _program(self, table: Table, op: Op, has_before: bool, has_after: bool, form: int) -> Messages:
+        has_key = bool(table.keys) and (has_before or has_after)
+        key, old = (self._key(table, side) if has_key else None for side in (put.KEY, put.KEY_BEFORE))
+        value = self._event(table, _OPS[op], has_before, has_after)
+        if op is Op.DELETE:
+            return Messages([(old, value, None, None), *[(old, None, None, None)] * self.tombstones])
+        if op is not Op.UPDATE or not has_key or not (has_before and has_after):
+            return Messages([(key, value, None, None)])
+        to_new = "__debezium.newkey", self._header(table, put.KEY)
+        gone = (old, self._event(table, "d", True, False), *to_new)
+        came = key, self._event(table, "c", False, True), "__debezium.oldkey", self._header(table, put.KEY_BEFORE)
+        return Messages([(key, value, None, None)], [gone, *[(old, None, *to_new)] * self.tombstones, came], ["", "", ""])
 
 
 @cache
-def _version() -> str:
+def version() -> str:
     from canal import __version__
 
     return __version__
 
 
-def _row(shape: DebeziumSchema, row: Row | None) -> dict[str, Any] | None:
-    if row is None:
-        return None
-    found = {}
-    for one, value in zip(shape.fields.values(), row.values()):
-        try:
-            found[one.name] = one.give(value)
-        except ValueError as error:
-            raise ValueError(f"column {one.name}: {error}") from None
-    return found
-
-
-def _key(change: Change, row: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if row is None or not change.table.keys else {name: row[name] for name in change.table.keys}
-
-
-@attrs.define(kw_only=True)
-class DebeziumJson(DebeziumEvents, TextEncoder):
+@attrs.frozen(kw_only=True)
+class DebeziumJson(DebeziumEvents):
     """Debezium's events as its JSON converter writes them.
 
-    A delete is followed by a tombstone; an update that changes the key is a delete, a tombstone and an insert, whose headers
+    A delete is followed by a tombstone. An update that changes the key is a delete, a tombstone and an insert, whose headers
     name the other key. A row of a snapshot has the operation "r" and ``source.snapshot`` "incremental". Statements give nothing,
     but for TRUNCATE, which is an event with the operation "t".
 
@@ -253,29 +184,78 @@ class DebeziumJson(DebeziumEvents, TextEncoder):
         binaries: ``binary.handling.mode``; "bytes" are base64 in JSON.
         tombstones: ``tombstones.on.delete``.
         connector: ``source.connector``.
-        clock: gives ``ts_ms``, ``ts_us`` and ``ts_ns``, in nanoseconds since 1970.
+        clock: returns ``ts_ms``, ``ts_us`` and ``ts_ns``, in nanoseconds since 1970.
     """
 
     schemas: bool = False
 
-    def messages(self, change: Change) -> Sequence[Encoded]:
-        return [self._encoded(event) for event in self.events(change)]
+    def _form(self, table: Table) -> RowWriter:
+        shape = self._shape(table)
+        return writer_of(table, [Piece(json_piece(one), one.styles) for one in shape.fields.values()], is_whole=True)
 
-    def _encoded(self, event: DebeziumMessage) -> Encoded:
-        key = event.shape.key
-        headers: tuple[tuple[str, bytes], ...] = ()
-        if event.header is not None:
-            assert key is not None
-            headers = ((event.header[0], self._json(key, event.header[1])),)
-        return Encoded(
-            None if key is None or event.key is None else self._json(key, event.key),
-            None if event.value is None else self._json(event.shape.value, event.value),
-            headers,
+    def _key(self, table: Table, side: int) -> Program:
+        start, end = self._payload(self._shape(table).key)
+        return Program([(put.TEXT, start), *key_object(table, side), (put.TEXT, end)])
+
+    def _header(self, table: Table, side: int) -> Program:
+        return self._key(table, side)
+
+    def _event(self, table: Table, op: str, has_before: bool, has_after: bool) -> Program:
+        start, end = self._payload(self._shape(table).value)
+        database, name = names(table)
+        of_source = {"version": version(), "connector": self.connector, "name": self.prefix}
+        more = {"snapshot": "incremental" if op == "r" else "false", "db": database, "sequence": None}
+        return Program(
+            [
+                (put.TEXT, start + b'{"before":'),
+                *image_object(put.BEFORE, has_before),
+                (put.TEXT, b',"after":'),
+                *image_object(put.AFTER, has_after),
+                (put.TEXT, f',"source":{dumps(of_source)[:-1]},"ts_ms":'.encode()),
+                (put.LITERAL, 0),
+                (put.TEXT, f",{dumps(more)[1:-1]},".encode()),
+                (put.LITERAL, 1),
+                (put.TEXT, f',"table":{dumps(name)},'.encode()),
+                (put.LITERAL, 2),
+                (put.NUMBER, None),
+                (put.LITERAL, 3),
+                (put.TEXT, b'"%s",' % op.encode()),
+                (put.LITERAL, 4),
+                (put.TEXT, b"}" + end),
+            ]
         )
 
-    def _json(self, schema: Schema, value: Mapping[str, Any]) -> bytes:
-        document = {"schema": schema, "payload": value} if self.schemas else value
-        return dumps(document, _base64).encode()
+    def _literals(self, table: Table, origin: Origin, part: int = 0) -> list[bytes]:
+        now, (journal, offset) = self.clock(), split(origin.position)
+        gtid, thread = dumps(origin.gtid or None), origin.thread_id or "null"
+        return [
+            b"%d" % origin.ts,
+            b'"ts_us":%d,"ts_ns":%d' % (origin.ts * 1000, origin.ts * 1_000_000),
+            f'"server_id":{origin.server_id},"gtid":{gtid},"file":{dumps(journal)},"pos":{offset},"row":'.encode(),
+            f',"thread":{thread},"query":null}},"transaction":null,"op":'.encode(),
+            b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d' % (now // 1_000_000, now // 1000, now),
+        ]
+
+    def _payload(self, schema: Schema | None) -> tuple[bytes, bytes]:
+        """Return what stands before and after a key or value."""
+        return (f'{{"schema":{dumps(schema)},"payload":'.encode(), b"}") if self.schemas else (b"", b"")
+
+
+def piece_of(one: Field, write: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return a function that names the column if it cannot write a value."""
+
+    def make(value: Any) -> bytes:
+        try:
+            return write(value)
+        except ValueError as error:
+            raise ValueError(f"column {one.name}: {error}") from None
+
+    return make
+
+
+def json_piece(one: Field) -> Callable[[Any], bytes]:
+    """Return what writes the values of a column as JSON."""
+    return piece_of(one, lambda value: dumps(one.give(value), _base64).encode())
 
 
 def _base64(value: bytes) -> str:

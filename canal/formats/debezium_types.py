@@ -16,7 +16,9 @@ from typing import Any, Final, Literal
 import attrs
 
 from canal.binlog import type_codes as codes
+from canal.formats import put
 from canal.formats.columns import fraction_digits, type_code
+from canal.rows import native
 from canal.rows.values import ABSENT, InvalidText, PartialJson, ZeroDate
 from canal.schema import ColumnSchema
 
@@ -56,6 +58,8 @@ class Field:
     make: Callable[[Any], Any]
     zero: Any
     """What stands for a date that is none in a column that cannot be null."""
+    styles: Mapping[int, tuple[int, int]] = attrs.field(factory=dict)
+    """Shortcuts to the JSON of values: see ``canal.formats.encoder.Piece``."""
 
     def give(self, value: Any) -> Any:
         """The value.
@@ -89,7 +93,37 @@ def field(column: ColumnSchema, modes: Modes) -> Field:
         schema |= {"name": name, "version": 1}
         if parameters:
             schema["parameters"] = parameters
-    return Field(column.name, schema | {"field": column.name}, make, zero)
+    return Field(column.name, schema | {"field": column.name}, make, zero, _styles(column, modes))
+
+
+def _styles(column: ColumnSchema, modes: Modes) -> dict[int, tuple[int, int]]:
+    """Return the shortcuts from bytes of the log to the JSON of values, by the kind of the decoder."""
+    code = type_code(column)
+    if code in (codes.GEOMETRY, codes.VECTOR, codes.JSON) or column.base_type == "json":
+        return {}
+    found = {
+        **dict.fromkeys((*range(native.I8, native.U64), native.YEAR), (put.INTEGER, 0)),
+        **dict.fromkeys((native.UTF8, native.ASCII), (put.UTF8_TEXT, 0)),
+        **dict.fromkeys((native.ENUM, native.SET), (put.LABELS, 0)),
+        **dict.fromkeys((native.FLOAT, native.DOUBLE), (put.REAL, 0)),
+        native.TIMESTAMP: (put.MOMENT, fraction_digits(column) | put.MIDDLE_T | put.IN_UTC | put.WITH_Z),
+    }
+    if modes.unsigned_bigints == "long":
+        found[native.U64] = put.INTEGER, 1
+    if modes.decimals == "string":
+        found[native.DECIMAL] = put.DECIMAL_TEXT, 0
+    elif modes.decimals == "precise":
+        found[native.DECIMAL] = put.DECIMAL_BASE64, 0
+    if modes.binaries in ("bytes", "base64"):
+        found[native.BYTES] = put.BASE64, 0
+    if modes.times != "isostring":
+        found[native.DATE] = put.EPOCH, put.DAYS
+        is_fine = modes.times == "microseconds" or modes.times != "connect" and fraction_digits(column) > 3
+        unit = put.NANOS if modes.times == "nanoseconds" else put.MICROS if is_fine else put.MILLIS
+        found[native.DATETIME] = put.EPOCH, unit
+        if modes.times != "connect":
+            found[native.TIME] = put.EPOCH, put.NANOS if modes.times == "nanoseconds" else put.MICROS
+    return found
 
 
 _Kind = tuple[str, str, Any, Callable[[Any], Any], Any]

@@ -1,17 +1,41 @@
-"""What makes messages of changes: the Protocol that targets with keys and headers ask, and what all encoders share.
+"""What makes messages of changes: the Protocol of encoders, and the base of those that write rows column by column.
 
-Never reads anything.
+Never opens anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn, Protocol, runtime_checkable
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import attrs
 
-from canal.changes.change import Change
-from canal.errors import UnfitChangeError
+from canal._util.bounded import Recent
+from canal.changes.batch import EntryRows
+from canal.changes.change import Change, Op, Origin, Table, op_of
+from canal.changes.keys import KeyRules
+from canal.changes.reading import is_json, origin_of
+from canal.errors import DecodeError, UnfitChangeError
+from canal.formats import put
+from canal.formats.row_writer import Messages, Program, RowWriter
+from canal.formats.text import dumps
+from canal.rows import native
+from canal.rows.values import ABSENT, JsonText
+
+if TYPE_CHECKING:
+    from canal.rows.decoder import RowDecoder
+
+#: Of each kind of ``canal.rows.native`` a way of ``put`` to write it, and the parameter of that.
+Styles: TypeAlias = "Mapping[int, tuple[int, int]]"
+#: A message before it is an object: ``ord``, what the id of the change has more, key, value, name of a header, header.
+Raw: TypeAlias = "tuple[int, str, bytes | None, bytes | None, str | None, bytes | None]"
+
+#: Forms of an update of the key, and of a DELETE: see RowEncoder.
+PLAIN, KEYED, TOMBSTONES = range(3)
+#: Kinds of integers.
+INTEGERS: Final = tuple(range(native.I8, native.U64 + 1))
 
 
 @attrs.frozen
@@ -21,22 +45,23 @@ class Encoded:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
+    suffix: str = attrs.field(default="", eq=False)
+    """What its id has more than that of the change, of which it is one half."""
 
 
 @runtime_checkable
 class Encoder(Protocol):
-    """A format. Encoders are called by one thread at a time, and give the same for a change that is given again, but for the
-    time at which they were asked where their format has that."""
+    """A format. Encoders return the same for a change that is given again, except for the time if their format has that."""
 
     def messages(self, change: Change) -> Sequence[Encoded]:
-        """The messages of a change, in their order; () where the format has none for it.
+        """Return the messages of a change, in their order; () if the format has none for it.
 
         Raises:
-            UnfitChangeError: the format has no form for it.
+            UnfitChangeError: the format has no form for the change.
         """
 
     def __call__(self, change: Change) -> str:
-        """The values alone, a line for each message; "" where there is none. For targets that have neither keys nor headers."""
+        """Return the values alone, a line for each message; "" if there is none. For targets without keys and headers."""
 
 
 class TextEncoder:
@@ -49,9 +74,299 @@ class TextEncoder:
         return "\n".join(one.value.decode() for one in self.messages(change) if one.value is not None)
 
 
-def names(change: Change) -> tuple[str, str]:
+@attrs.frozen
+class Piece:
+    """How the values of a column are written: ``styles`` are shortcuts from bytes of the log to what ``make`` returns."""
+
+    make: Callable[[Any], bytes]
+    styles: Styles = attrs.field(factory=dict)
+
+
+class TableForm:
+    """How an encoder writes the rows of one table."""
+
+    def __init__(self, table: Table, writer: RowWriter) -> None:
+        self.table = table
+        self.writer = writer
+        self.messages: dict[tuple[Op, bool, bool, int], Messages] = {}
+        self._source: RowDecoder | None = None
+
+    def bind(self, part: EntryRows) -> bool:
+        """Let the writer read the entry's images; False if the rules' columns are not those of images."""
+        entry, route = part.entry, part.route
+        decoder = None if entry.table is None else entry.table.decoder
+        if decoder is None:
+            return False
+        if decoder is self._source:
+            return True
+        if route is None:
+            slots: Sequence[int | None] = range(decoder.width)
+            constants: Sequence[Any] = ()
+        elif route.slots is None:
+            return False
+        else:
+            slots, constants = route.slots, route.constants
+        marks = {} if decoder.json_text else {n: _marked for n, one in enumerate(part.source.columns) if one.base_type == "json"}
+        self.writer.bind(decoder.text_form, slots, constants, marks)
+        self._source = decoder
+        return True
+
+
+class Known:
+    """What an encoder knows of tables. A copy of the encoder begins with nothing."""
+
+    def __init__(self) -> None:
+        self.forms: Recent[str, TableForm] = Recent()
+        self.lock = threading.Lock()
+
+    def __reduce__(self) -> Any:
+        return Known, ()
+
+
+@attrs.frozen
+class RowEncoder(TextEncoder):
+    """The base of encoders that write rows column by column, from the bytes of the log if they can. Safe from any thread.
+
+    If ``form`` is KEYED, an update of the key is two changes, as for topics in which a key stands for its row: DELETE under the
+    old key, and INSERT under the new one. With TOMBSTONES a message without a value follows each DELETE.
+    """
+
+    is_text: ClassVar[bool] = True
+    """Whether values are text without an end of line."""
+
+    _tables: Known = attrs.field(factory=Known, init=False, repr=False, eq=False)
+
+    # -- what formats say --------------------------------------------------------------------------------------------------
+
+    def _form(self, table: Table) -> RowWriter:
+        """Return what writes the rows of a table.
+
+        Raises:
+            ValueError: the format has no form for a column.
+        """
+        raise NotImplementedError
+
+    def _key(self, table: Table, side: int) -> Program | None:
+        """Return what writes the key of a message, or None if it has none. ``side`` is KEY or KEY_BEFORE."""
+        raise NotImplementedError
+
+    def _value(self, table: Table, op: Op, has_before: bool, has_after: bool, is_half: bool = False) -> Program:
+        """Return what writes the value of a message; ``is_half``: it is the DELETE of an update."""
+        raise NotImplementedError
+
+    def _literals(self, table: Table, origin: Origin, part: int = 0) -> list[bytes]:
+        """Return what programs write of an entry."""
+        raise NotImplementedError
+
+    def _statement(self, change: Change) -> Sequence[Encoded]:
+        """Return the messages of what is no change of a row."""
+        return ()
+
+    def _values(self, change: Change) -> tuple[Any, Any, list[bytes]]:
+        """Return the values before and after a change, and its literals."""
+        before, after = (None if row is None else row.values() for row in (change.before, change.after))
+        return before, after, self._literals(change.table, change.origin, change.part)
+
+    def _program(self, table: Table, op: Op, has_before: bool, has_after: bool, form: int) -> Messages:
+        """Return what becomes of such changes of a table."""
+        key, old = self._key(table, put.KEY), self._key(table, put.KEY_BEFORE)
+        tombstone = [(old, None, None, None)] if form == TOMBSTONES and old is not None and table.keys else []
+        same = [(key, self._value(table, op, has_before, has_after), None, None)]
+        if has_before and not has_after:
+            return Messages([*same, *tombstone])
+        if form == PLAIN or not (table.keys and has_before and has_after):
+            return Messages(same)
+        gone, came = self._value(table, Op.DELETE, True, False, True), self._value(table, Op.INSERT, False, True)
+        moved = [(old, gone, None, None), *tombstone, (key, came, None, None)]
+        return Messages(same, moved, ["~"] * (len(moved) - 1) + [""])
+
+    def _unfit(self, change: Change, error: ValueError) -> NoReturn:
+        unfit(change, f"the form has nothing for it: {error}", "Park it, or choose another format.")
+
+    # -- changes, one by one -----------------------------------------------------------------------------------------------
+
+    def messages(self, change: Change, form: int = PLAIN) -> Sequence[Encoded]:
+        """Return the messages of a change, in their order; () if the format has none for it.
+
+        Raises:
+            UnfitChangeError: the format has no form for the change.
+        """
+        return self._statement(change) if _is_statement(change) else self._written(change, form)
+
+    def __call__(self, change: Change) -> str:
+        if _is_statement(change):
+            return super().__call__(change)
+        found: bytes = self._written(change, PLAIN, as_lines=True)
+        return found[:-1].decode()
+
+    def _written(self, change: Change, form: int = PLAIN, as_lines: bool = False) -> Any:
+        with self._tables.lock:
+            try:
+                known = self._known(change.table)
+                messages = self._messages(known, change.op, change.before is not None, change.after is not None, form)
+                before, after, literals = self._values(change)
+                writer, origin = known.writer, change.origin
+                writer.total = origin.rows
+                writer.load(before, after)
+                write = writer.line if as_lines else writer.change
+                found = write(messages, literals, change.ord, origin.first)
+                if found is None:
+                    raise ValueError(_lacking(change))
+            except ValueError as error:
+                self._unfit(change, error)
+        if as_lines:
+            return found
+        return [
+            Encoded(key, value, () if name is None else ((name, header),), f".{~change.part}" if suffix else "")
+            for _, suffix, key, value, name, header in found
+        ]
+
+    # -- changes of an entry -----------------------------------------------------------------------------------------------
+
+    def lines(self, part: EntryRows) -> bytes | None:
+        """Return the values of an entry's changes, each with an end of line; None if its rows have to be asked."""
+        found: bytes | None = self._encoded(part, PLAIN, True)
+        return found
+
+    def entry(self, part: EntryRows, form: int = PLAIN) -> list[Raw] | None:
+        """Return the messages of an entry's changes; None if its rows have to be asked."""
+        found: list[Raw] | None = self._encoded(part, form, False)
+        return found
+
+    def _encoded(self, part: EntryRows, form: int, as_lines: bool) -> Any:
+        entry = part.entry
+        if entry.kind == _PARTIAL:
+            return None
+        op = op_of(entry.event_type)
+        with self._tables.lock:
+            try:
+                known = self._known(part.table)
+                if not known.bind(part):
+                    return None
+                messages = self._messages(known, op, op is not Op.INSERT, op is not Op.DELETE, form)
+                origin = origin_of(entry)
+                literals = self._literals(part.table, origin)
+                writer = known.writer
+                writer.total = origin.rows
+                return writer.lines(entry, messages, literals) if as_lines else writer.messages(entry, messages, literals)
+            except (ValueError, DecodeError):
+                return None
+
+    def _known(self, table: Table) -> TableForm:
+        forms = self._tables.forms
+        known = forms.get(table.name)
+        if known is None or known.table is not table:
+            known = forms[table.name] = TableForm(table, self._form(table))
+        return known
+
+    def _messages(self, known: TableForm, op: Op, has_before: bool, has_after: bool, form: int) -> Messages:
+        shape = op, has_before, has_after, form
+        found = known.messages.get(shape)
+        if found is None:
+            found = known.messages[shape] = self._program(known.table, op, has_before, has_after, form)
+        return found
+
+
+def _is_statement(change: Change) -> bool:
+    return not change.op.is_row or change.before is change.after is None
+
+
+#: ``Entry.kind`` of updates whose documents may be diffs.
+_PARTIAL: Final = 3
+
+
+def writer_of(
+    table: Table,
+    pieces: Sequence[Piece],
+    *,
+    labels: Sequence[bytes] | None = None,
+    names: Sequence[bytes] | None = None,
+    order: Sequence[int] | None = None,
+    keys: Sequence[Piece] | None = None,
+    others: Sequence[Piece] = (),
+    **options: Any,
+) -> RowWriter:
+    """Return a writer of the rows of a table.
+
+    Args:
+        pieces: of each column how its values are written.
+        labels: of each column its name as JSON.
+        names: of each column what stands before its piece; its label and a colon if not given.
+        order: the numbers of the columns in the order in which they are written.
+        keys: as ``pieces``, for keys; if not given, those of the columns.
+        others: as ``keys``, for keys in another form.
+        options: those of RowWriter.
+    """
+    labels = [dumps(column.name).encode() for column in table.columns] if labels is None else labels
+    names = [label + b":" for label in labels] if names is None else names
+    order = range(len(pieces)) if order is None else order
+    columns = [(names[number], pieces[number], number) for number in order]
+    numbers = [table.names.index(name) for name in table.keys]
+    found: list[list[int]] = [[], []]
+    for of_key, some in zip(found, (pieces if keys is None else keys, others)):
+        for number, form in zip(numbers, KeyRules.of(table.columns, numbers).forms) if some else ():
+            if some is pieces and form is None:
+                of_key.append(order.index(number))
+            else:
+                piece = some[number]
+                of_key.append(len(columns))
+                columns.append((b"", piece if form is None else Piece(_of_form(form, piece.make)), number))
+    return RowWriter(
+        [name for name, _, _ in columns],
+        [piece.make for _, piece, _ in columns],
+        [piece.styles for _, piece, _ in columns],
+        [number for _, _, number in columns],
+        len(pieces),
+        *found,
+        labels,
+        **options,
+    )
+
+
+def _of_form(form: Callable[[Any], Any], make: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    return lambda value: make(form(value))
+
+
+def key_object(table: Table, side: int, is_whole: bool = True) -> list[tuple[int, Any]]:
+    """Return the steps that write the key as a JSON object."""
+    names = tuple([dumps(name).encode() + b":" for name in table.keys])
+    return [(put.TEXT, b"{"), (side, (is_whole, names, False)), (put.TEXT, b"}")]
+
+
+def image_object(side: int, is_there: bool) -> list[tuple[int, Any]]:
+    """Return the steps that write an image as a JSON object, or null if there is none."""
+    return [(put.TEXT, b"{"), (side, None), (put.TEXT, b"}")] if is_there else [(put.TEXT, b"null")]
+
+
+def quoted(text: str) -> bytes:
+    """Return text as a JSON string: of UTF-8, or if it has no UTF-8 of ASCII."""
+    made = json.encoder.encode_basestring(text)
+    try:
+        return made.encode()
+    except UnicodeEncodeError:  # bytes of a label or a name that are no text in its charset
+        return json.encoder.encode_basestring_ascii(text).encode()
+
+
+def text_styles(op: int = put.UTF8_TEXT) -> dict[int, tuple[int, int]]:
+    """Return the shortcuts to a text as a JSON string."""
+    return {native.UTF8: (op, 0), native.ASCII: (op, 0), native.ENUM: (put.LABELS, 0), native.SET: (put.LABELS, 0)}
+
+
+def _marked(value: Any) -> Any:
+    return JsonText(value) if type(value) is str and is_json(value) else value
+
+
+def _lacking(change: Change) -> str:
+    """Say which column the images of a change lack that its form needs."""
+    for row in (change.before, change.after):
+        for name, value in () if row is None else zip(row.keys(), row.values()):
+            if value is ABSENT:
+                return f"column {name}: the row image does not hold the column"
+    return "the row images do not hold all of it"
+
+
+def names(table: Table) -> tuple[str, str]:
     """The database and the table, as the rules call them; the table is "" of a statement that names none."""
-    table = change.table
     if table.name == table.source or table.name.startswith(f"{table.database}."):
         return table.database, table.name[len(table.database) + 1 :]
     first, dot, rest = table.name.partition(".")

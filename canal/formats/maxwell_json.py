@@ -10,19 +10,20 @@ import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 
-from canal._util.bounded import Recent
 from canal.binlog import type_codes as codes
-from canal.changes.change import Change, Op, Table
-from canal.formats.columns import column_text, float32_text, float_text, type_code
-from canal.formats.encoder import Encoded, TextEncoder, names, unfit
+from canal.changes.change import Change, Op, Origin, Table
+from canal.formats import put
+from canal.formats.columns import column_text, float32_text, float_text, fraction_digits, type_code
+from canal.formats.encoder import INTEGERS, Piece, RowEncoder, names, text_styles, unfit, writer_of
+from canal.formats.row_writer import Program, RowWriter
 from canal.formats.text import dumps
 from canal.formats.texts import document_text
-from canal.model import Row
-from canal.rows.values import ABSENT, AmbiguousLabel, InvalidText, PartialJson
+from canal.rows import native
+from canal.rows.values import AmbiguousLabel, InvalidText, PartialJson
 from canal.schema import ColumnSchema
 
 _SHAPES: Final = {
@@ -36,7 +37,7 @@ _SHAPES: Final = {
 
 
 @attrs.frozen(kw_only=True)
-class MaxwellJson(TextEncoder):
+class MaxwellJson(RowEncoder):
     """Maxwell's rows: ``data`` is the row, of an update ``old`` the former values of what was changed.
 
     A row of a snapshot has the type ``bootstrap-insert``, without Maxwell's rows that begin and end a bootstrap.
@@ -61,75 +62,76 @@ class MaxwellJson(TextEncoder):
     thread_id: bool = False
     primary_keys: bool = False
     primary_key_columns: bool = False
-    _plans: Recent[str, tuple[Table, _Plan]] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
 
-    def messages(self, change: Change) -> Sequence[Encoded]:
-        if not change.op.is_row:
-            return ()
-        plan = self._plan(change.table)
-        try:
-            rows = plan.texts(change.row)
-            old = {} if change.op is not Op.UPDATE else plan.texts(change.before)
-        except ValueError as error:
-            unfit(change, f"Maxwell's form has nothing for it: {error}", "Park it, or choose another format.")
-        database, table = names(change)
-        keys = [(name, rows[name]) for name in change.table.keys if name in rows]
-        members = [f"{dumps(name)}:{dumps(value)}" for name, value in self._head(change, database, table)]
-        if self.primary_keys:
-            members.append(f'"primary_key":[{",".join(text for _, text in keys)}]')
-        if self.primary_key_columns:
-            members.append(f'"primary_key_columns":{dumps(list(change.table.keys))}')
-        members.append(f'"data":{self._object(rows)}')
-        if change.op is Op.UPDATE:
-            members.append(f'"old":{self._object({name: text for name, text in old.items() if rows.get(name) != text}, True)}')
-        key = f'{{"database":{dumps(database)},"table":{dumps(table)}'
-        key += "".join(f",{dumps(f'pk.{name.lower()}')}:{text}" for name, text in keys) + "}"
-        return (Encoded(key.encode(), f"{{{','.join(members)}}}".encode()),)
+    def _unfit(self, change: Change, error: ValueError) -> NoReturn:
+        unfit(change, f"Maxwell's form has nothing for it: {error}", "Park it, or choose another format.")
 
-    def _plan(self, table: Table) -> _Plan:
-        known = self._plans.get(table.name)
-        if known is None or known[0] is not table:
-            known = self._plans[table.name] = table, _Plan(table)
-        return known[1]
+    def _form(self, table: Table) -> RowWriter:
+        return writer_of(table, [_piece(column) for column in table.columns], nulls=self.nulls)
 
-    def _head(self, change: Change, database: str, table: str) -> list[tuple[str, Any]]:
-        origin = change.origin
-        op = "bootstrap-insert" if change.op is Op.READ else change.op
-        found: list[tuple[str, Any]] = [("database", database), ("table", table), ("type", op), ("ts", origin.ts // 1000)]
+    def _key(self, table: Table, side: int) -> Program:
+        database, name = names(table)
+        found: list[tuple[int, Any]] = [(put.TEXT, f'{{"database":{dumps(database)},"table":{dumps(name)}'.encode())]
+        if table.keys:
+            texts = tuple([f"{dumps(f'pk.{one.lower()}')}:".encode() for one in table.keys])
+            found += [(put.TEXT, b","), (side, (True, texts, False))]
+        return Program([*found, (put.TEXT, b"}")])
+
+    def _value(self, table: Table, op: Op, has_before: bool, has_after: bool, is_half: bool = False) -> Program:
+        database, name = names(table)
+        kind = "bootstrap-insert" if op is Op.READ else op.value
+        head = f'{{"database":{dumps(database)},"table":{dumps(name)},"type":"{kind}","ts":'
+        steps: list[tuple[int, Any]] = [(put.TEXT, head.encode()), (put.LITERAL, 0)]
         if self.commit_info:
-            is_last = change.ord + 1 == origin.rows
-            found += [("xid", origin.xid)] if origin.xid else []
-            found += [("commit", True)] if is_last else [("xoffset", change.ord)] if self.offsets else []
+            steps.append((put.LAST, (b',"commit":true', b',"xoffset":' if self.offsets else b"")))
+        steps.append((put.LITERAL, 1))
+        if self.primary_keys:
+            side = put.KEY if has_after else put.KEY_BEFORE
+            values = side, (False, (b"",) * len(table.keys), False)
+            steps += [(put.TEXT, b',"primary_key":['), values, (put.TEXT, b"]")]
+        if self.primary_key_columns:
+            steps.append((put.TEXT, f',"primary_key_columns":{dumps(list(table.keys))}'.encode()))
+        steps += [(put.TEXT, b',"data":{'), (put.AFTER if has_after else put.BEFORE, None)]
+        if op is Op.UPDATE:
+            steps.append((put.TEXT, b'},"old":{'))
+            steps += [(put.CHANGED, True)] if has_before and has_after else []
+        return Program([*steps, (put.TEXT, b"}}")])
+
+    def _literals(self, table: Table, origin: Origin, part: int = 0) -> list[bytes]:
+        xid = f',"xid":{origin.xid}' if self.commit_info and origin.xid else ""
         options = (
             (self.binlog_position, "position", origin.position),
             (self.gtid_position, "gtid", origin.gtid or None),
             (self.server_id, "server_id", origin.server_id),
             (self.thread_id, "thread_id", origin.thread_id),
         )
-        return found + [(name, value) for wanted, name, value in options if wanted]
-
-    def _object(self, texts: dict[str, str], with_nulls: bool = False) -> str:
-        shown = (f"{dumps(name)}:{text}" for name, text in texts.items() if self.nulls or with_nulls or text != "null")
-        return f"{{{','.join(shown)}}}"
+        more = "".join(f",{dumps(name)}:{dumps(value)}" for wanted, name, value in options if wanted)
+        return [f"{origin.ts // 1000}{xid}".encode(), more.encode()]
 
 
-class _Plan:
-    """What makes the JSON of each column's values."""
+def _piece(column: ColumnSchema) -> Piece:
+    """Return the way to a value as Maxwell's JSON."""
+    make, code = _make(column), type_code(column)
+    is_document = code == codes.JSON or column.base_type == "json"
+    digits = fraction_digits(column)
+    styles = {
+        **dict.fromkeys((*INTEGERS, native.YEAR, native.BIT, native.NUMBER), (put.INTEGER, 0)),
+        **text_styles(),
+        native.DECIMAL: (put.DECIMAL_NUMBER, 0),
+        native.DATETIME: (put.MOMENT, digits),
+        native.TIMESTAMP: (put.MOMENT, digits | put.IN_UTC),
+        native.DATE: (put.DAY, 0),
+        native.DOUBLE: (put.REAL, put.LIKE_JAVA),
+        native.BYTES: (put.BASE64, 0),
+    }
 
-    def __init__(self, table: Table) -> None:
-        self._makes = [(column.name, _make(column)) for column in table.columns]
+    def made(value: Any) -> bytes:
+        if isinstance(value, (InvalidText, PartialJson)):
+            what = "bytes that are no text" if isinstance(value, InvalidText) else "a document of which a part is not known"
+            raise ValueError(f"column {column.name} holds {what}")
+        return make(value).encode()
 
-    def texts(self, row: Row | None) -> dict[str, str]:
-        """By column; those that the row image does not hold are left out."""
-        found = {}
-        for (name, make), value in zip(self._makes, () if row is None else row.values()):
-            if value is ABSENT:
-                continue
-            if isinstance(value, (InvalidText, PartialJson)):
-                what = "bytes that are no text" if isinstance(value, InvalidText) else "a document of which a part is not known"
-                raise ValueError(f"column {name} holds {what}")
-            found[name] = "null" if value is None else make(value)
-        return found
+    return Piece(made, {} if is_document or code == codes.GEOMETRY else styles)
 
 
 def _make(column: ColumnSchema) -> Callable[[Any], str]:

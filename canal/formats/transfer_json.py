@@ -8,19 +8,35 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final, Literal
 
 import attrs
 
-from canal.changes.change import Change, Op
+from canal.changes.batch import EntryRows
+from canal.changes.change import Change, Op, Origin, Table
 from canal.errors import ConfigError
-from canal.formats.encoder import unfit
+from canal.formats import put
+from canal.formats.change_json import VALUE, line
+from canal.formats.encoder import (
+    INTEGERS,
+    PLAIN,
+    Encoded,
+    Piece,
+    RowEncoder,
+    TextEncoder,
+    image_object,
+    text_styles,
+    unfit,
+    writer_of,
+)
+from canal.formats.row_writer import Program, RowWriter
 from canal.formats.text import dumps
 from canal.formats.texts import TEXTS
 from canal.model import Row
+from canal.rows import native
 from canal.rows.values import ABSENT, ZeroDate
 
 _PARTS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -63,14 +79,33 @@ class TransferForm:
                 if token[0].isalpha() and (_SAME.get(token, token) not in _PARTS or is_of_time and name == "date_formatter"):
                     raise ConfigError(f"{name} {pattern!r} has {token!r}", remedy=f"There are {', '.join(_PARTS)}.")
 
+    @property
+    def piece(self) -> Piece:
+        """How values are written as JSON."""
+        return Piece(
+            lambda value: self._json(value).encode(),
+            {
+                **dict.fromkeys((*INTEGERS, native.YEAR, native.BIT, native.NUMBER), (put.INTEGER, 0)),
+                **text_styles(),
+                **dict.fromkeys((native.FLOAT, native.DOUBLE), (put.REAL, 0)),
+                **(
+                    {}
+                    if self.datetime_formatter
+                    else dict.fromkeys((native.DATETIME, native.TIMESTAMP), (put.MOMENT, put.DIGITS))
+                ),
+                **({} if self.date_formatter else {native.DATE: (put.DAY, 0)}),
+                native.DECIMAL: (put.DECIMAL_NUMBER, 0),
+                native.BYTES: (put.BASE64, 0),
+            },
+        )
+
     def message(self, change: Change) -> str:
-        """The message of a changed row."""
-        action = "insert" if change.op is Op.READ else change.op  # as its "-stock" writes rows
+        """Return the message of a changed row in a form of commas."""
+        action = "insert" if change.op is Op.READ else change.op
         members = [f'"action":"{action}"', f'"timestamp":{change.origin.ts // 1000}']
         if self.reserve_raw_data and change.op is Op.UPDATE and change.before is not None:
             members.append(f'"raw":{self._object(change.before)}')
-        content = self._object(change.row) if self.encoder == "json" else dumps(self._commas(change.row))
-        return "{" + ",".join([*members, f'"date":{content}']) + "}"
+        return "{" + ",".join([*members, f'"date":{dumps(self._commas(change.row))}']) + "}"
 
     def _object(self, row: Row) -> str:
         pairs = (f"{dumps(name)}:{self._json(value)}" for name, value in sorted(row.as_dict().items()) if value is not ABSENT)
@@ -110,8 +145,8 @@ def _formatted(value: Any, pattern: str) -> str:
 
 
 @attrs.frozen
-class TransferJson:
-    """Makes the messages; "", which targets do not send, of tables that have no form and of statements but TRUNCATE.
+class TransferJson(RowEncoder):
+    """Makes the messages; () of tables that have no form, and of statements but TRUNCATE. The key is JSON of the primary key.
 
     Args:
         form: of ``schema.table`` of the source; None: such a table is not sent.
@@ -119,10 +154,47 @@ class TransferJson:
 
     form: Callable[[str], TransferForm | None]
 
+    def messages(self, change: Change, form: int = PLAIN) -> Sequence[Encoded]:
+        found = self.form(change.table.source)
+        if found is None:
+            return ()
+        if found.encoder == "json":
+            return super().messages(change, form)
+        return (Encoded(None, found.message(change).encode()),) if change.op.is_row else self._statement(change)
+
     def __call__(self, change: Change) -> str:
-        form = self.form(change.table.source)
-        if form is None:
-            return ""
+        return TextEncoder.__call__(self, change)
+
+    def _statement(self, change: Change) -> Sequence[Encoded]:
         if change.op is Op.TRUNCATE:
             unfit(change, "go-mysql-transfer has no message for TRUNCATE", "Empty what consumers hold, or park it by on_unfit.")
-        return form.message(change) if change.op.is_row else ""
+        return ()
+
+    def _encoded(self, part: EntryRows, form: int, as_lines: bool) -> Any:
+        found = self.form(part.table.source)
+        if found is None:
+            return b"" if as_lines else []
+        return super()._encoded(part, form, as_lines) if found.encoder == "json" else None
+
+    def _form(self, table: Table) -> RowWriter:
+        form = self.form(table.source)
+        assert form is not None
+        order = sorted(range(len(table.columns)), key=lambda number: table.columns[number].name)
+        count = len(table.columns)
+        return writer_of(table, [form.piece] * count, order=order, keys=[VALUE] * count)
+
+    def _key(self, table: Table, side: int) -> Program | None:
+        return line._key(table, side)
+
+    def _value(self, table: Table, op: Op, has_before: bool, has_after: bool, is_half: bool = False) -> Program:
+        form = self.form(table.source)
+        assert form is not None
+        action = "insert" if op is Op.READ else op  # as its "-stock" writes rows
+        steps: list[tuple[int, Any]] = [(put.TEXT, f'{{"action":"{action}","timestamp":'.encode()), (put.LITERAL, 0)]
+        if form.reserve_raw_data and op is Op.UPDATE and has_before:
+            steps += [(put.TEXT, b',"raw":'), *image_object(put.BEFORE, True)]
+        steps += [(put.TEXT, b',"date":'), *image_object(put.AFTER if has_after else put.BEFORE, True), (put.TEXT, b"}")]
+        return Program(steps)
+
+    def _literals(self, table: Table, origin: Origin, part: int = 0) -> list[bytes]:
+        return [b"%d" % (origin.ts // 1000)]

@@ -278,11 +278,16 @@ class Plan:
         self._wanted = wanted
         #: Of each column of the target the one of the source that it is; or None, and its value.
         self._sources = [name if name in names else None for name in wanted] + [None] * bool(self._merged)
-        self._constants = [rule.defaults.get(name) for name in wanted] + list(self._merged)
+        self.constants: Sequence[Any] = [rule.defaults.get(name) for name in wanted] + list(self._merged)
         sources = dict(zip([column.name for column in columns], self._sources))
         self.keys: Sequence[str] = [name for key in self.table.keys if (name := sources[key]) is not None]
-        callables = (rule.where, rule.transform, rule.mask, rule.values, callable(rule.to))
-        self.has_columns = not any(callables) and bool(self.keys)
+        is_plain = not any((rule.where, rule.transform, rule.mask, rule.values, callable(rule.to)))
+        self.has_columns = is_plain and bool(self.keys)
+        #: An insert that lacks a column has its default instead.
+        has_defaults = any(name in names for name in rule.defaults)
+        self.slots = (
+            None if not is_plain or has_defaults else [None if one is None else names.index(one) for one in self._sources]
+        )
         self._all = ColumnNames(tuple(names + [name for name in rule.defaults if name not in names])) if rule.values else None
         #: Of each column its number at the source (-1: none), its default and its mask.
         self._steps = [
@@ -296,7 +301,7 @@ class Plan:
 
         from canal.formats.arrow import arrow_type
 
-        constants = dict(zip([column.name for column in self.table.columns], self._constants))
+        constants = dict(zip([column.name for column in self.table.columns], self.constants))
         own = dict(zip(constants, self._sources))
         try:
             filled = {

@@ -87,7 +87,7 @@ def test_a_database_with_a_dot_in_its_name_is_whole_in_all_forms() -> None:
     rules = Rules([canal.Rule(to="{schema}.new")], is_log=True)
     renamed = [one for change in found for one in rules.apply(change)]
     assert [one.table.name for one in renamed] == ["a.b.new", "a.new", "a.b.new"]
-    assert [encoder_names(one) for one in renamed] == [("a.b", "new"), ("a", "new"), ("a.b", "new")]
+    assert [encoder_names(one.table) for one in renamed] == [("a.b", "new"), ("a", "new"), ("a.b", "new")]
 
 
 def test_two_tables_of_one_joined_name_stop_a_pipe_with_a_typed_error(tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Values as the bytes of JSON: what the writer of rows leaves to C where it is compiled.
+
+Never compiled itself: put.pxd beside it has the same names as inline functions, and a test compares the two. Each function
+writes at an index of a buffer that is large enough, and returns the index after what it wrote.
+"""
+
+import base64 as _base64
+from json.encoder import encode_basestring, encode_basestring_ascii
+
+from canal.rows import native
+
+#: How a value becomes bytes; OTHER: by a function of Python.
+(
+    OTHER,
+    INTEGER,
+    QUOTED_INTEGER,
+    ASCII_TEXT,
+    UTF8_TEXT,
+    DECIMAL_TEXT,
+    DECIMAL_NUMBER,
+    DECIMAL_BASE64,
+    MOMENT,
+    DAY,
+    EPOCH,
+    BASE64,
+    REAL,
+    LABELS,
+    AVRO_LONG,
+    AVRO_TEXT,
+    AVRO_BYTES,
+    AVRO_DECIMAL,
+    AVRO_MOMENT,
+    AVRO_EPOCH,
+    AVRO_REAL,
+) = range(21)
+#: Of MOMENT: the digits of the fraction (7: six if it is not zero), and flags.
+DIGITS, MIDDLE_T, IN_UTC, WITH_ZONE, WITH_Z = 7, 8, 16, 32, 64
+#: Of EPOCH: the unit since 1970.
+MICROS, MILLIS, NANOS, DAYS = range(4)
+#: Of what Avro has: the column is a union of null and its type.
+OPTIONAL = 128
+#: Steps of a program: see ``Program`` of the writer.
+TEXT, LITERAL, ORD, NUMBER, ZIGZAG, AFTER, BEFORE, CHANGED, KEY, KEY_BEFORE, PRESENT, LAST, BINARY = range(13)
+#: Of REAL, flags: between quotes, and only such numbers as Java writes as Python does.
+QUOTED, LIKE_JAVA = 1, 2
+
+
+def _put(to, at, text):
+    to[at : at + len(text)] = text
+    return at + len(text)
+
+
+def unsigned(to, at, value):
+    return _put(to, at, b"%d" % value)
+
+
+def integer(to, at, value):
+    return _put(to, at, b"%d" % value)
+
+
+def zigzag(to, at, value):
+    """Write an integer of 64 bits as Avro does: seven bits a byte, those of small numbers first, the sign in the lowest bit."""
+    value = value << 1 ^ value >> 63
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return _put(to, at, found)
+
+
+def ascii_string(to, at, p, start, end):
+    """Write UTF-8 as a JSON string of ASCII."""
+    return _put(to, at, encode_basestring_ascii(str(p[start:end], "utf-8")).encode())
+
+
+def utf8_string(to, at, p, start, end):
+    """Write UTF-8 as a JSON string of UTF-8."""
+    return _put(to, at, encode_basestring(str(p[start:end], "utf-8")).encode())
+
+
+def base64(to, at, p, start, end):
+    return _put(to, at, _base64.b64encode(p[start:end]))
+
+
+def moment(to, at, year, month, day, second, micros, form):
+    """Write a date, and the time with that second of the day unless the second is negative."""
+    text = f"{year:04}-{month:02}-{day:02}"
+    if second >= 0:
+        text += f"{'T' if form & MIDDLE_T else ' '}{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+        digits = form & DIGITS
+        if digits == 7:
+            digits = 6 if micros else 0
+        text += f".{micros:06}"[: digits + 1] if digits else ""
+    return _put(to, at, text.encode())
+
+
+def real(to, at, value):
+    """Write the shortest digits that read back as the same finite number."""
+    return _put(to, at, repr(value).encode())
+
+
+def decimal(to, at, p, start, groups, count, scale):
+    """Write a DECIMAL as ``native.decimal_text`` does; -1 if it is none."""
+    text = native.decimal_text(p, start, groups, count, scale)
+    return -1 if text is None else _put(to, at, text.encode())
+
+
+def unscaled(to, at, p, start, groups, count):
+    """Write a DECIMAL without its point as Java's BigInteger: big-endian, as few bytes as hold it; -1 if it is none."""
+    text = native.decimal_text(p, start, groups, count, 0)
+    if text is None:
+        return -1
+    number = int(text)
+    return _put(to, at, number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True))
