@@ -81,7 +81,7 @@ class EntryRows(_Sequence):
         route: what becomes of the table on its way to the target; None: it stays as it is.
     """
 
-    __slots__ = ("_made", "_read", "entry", "route", "source", "table")
+    __slots__ = ("_made", "_read", "encoded", "entry", "route", "source", "table")
 
     def __init__(self, entry: Entry, source: Table, read: Read, route: TableRoute | None = None) -> None:
         self.entry = entry
@@ -90,6 +90,8 @@ class EntryRows(_Sequence):
         self.route = route
         self._read = read
         self._made: Sequence[Change] | None = None
+        #: What the encoder of a log target made of the changes; None if their rows have to be asked.
+        self.encoded: Any = None
 
     @property
     def rows(self) -> Sequence[Change]:

@@ -102,8 +102,7 @@ class DebeziumAvro(DebeziumEvents):
         keys = [Piece(_given(one, _writer({**one.schema, "optional": False})), _styles(one, False)) for one in fields]
         others = [Piece(json_piece(one), one.styles) for one in fields]
         empty = [b""] * len(fields)
-        options = {"null": b"\0", "comma": b"", "is_whole": True}
-        return writer_of(table, pieces, names=empty, keys=keys, others=others, **options)
+        return writer_of(table, pieces, names=empty, keys=keys, others=others, null=b"\0", comma=b"", is_whole=True)
 
     def _key(self, table: Table, side: int) -> Program | None:
         shape = self._shape(table)

@@ -157,7 +157,8 @@ class DebeziumEvents(RowEncoder):
         to_new = "__debezium.newkey", self._header(table, put.KEY)
         gone = (old, self._event(table, "d", True, False), *to_new)
         came = key, self._event(table, "c", False, True), "__debezium.oldkey", self._header(table, put.KEY_BEFORE)
-        return Messages([(key, value, None, None)], [gone, *[(old, None, *to_new)] * self.tombstones, came], ["", "", ""])
+        moved = [gone, *[(old, None, *to_new)] * self.tombstones, came]
+        return Messages([(key, value, None, None)], moved, ["~"] * (len(moved) - 1) + [""])
 
 
 @cache

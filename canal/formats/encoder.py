@@ -181,7 +181,8 @@ class RowEncoder(TextEncoder):
         return Messages(same, moved, ["~"] * (len(moved) - 1) + [""])
 
     def _unfit(self, change: Change, error: ValueError) -> NoReturn:
-        unfit(change, f"the form has nothing for it: {error}", "Park it, or choose another format.")
+        remedy = "Set binlog_row_image=FULL at the source if a column is missing; park it by on_unfit; or choose another format."
+        unfit(change, f"the form has nothing for it: {error}", remedy)
 
     # -- changes, one by one -----------------------------------------------------------------------------------------------
 
@@ -317,7 +318,8 @@ def writer_of(
         [piece.styles for _, piece, _ in columns],
         [number for _, _, number in columns],
         len(pieces),
-        *found,
+        found[0],
+        found[1],
         labels,
         **options,
     )

@@ -58,7 +58,7 @@ def integer(to, at, value):
     return _put(to, at, b"%d" % value)
 
 
-def zigzag(to, at, value):
+def zigzag(to: bytearray, at: int, value: int) -> int:
     """Write an integer of 64 bits as Avro does: seven bits a byte, those of small numbers first, the sign in the lowest bit."""
     value = value << 1 ^ value >> 63
     found = bytearray()

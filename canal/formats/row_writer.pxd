@@ -1,6 +1,6 @@
 cimport cython
 from canal.formats cimport put
-from canal.model cimport Entry
+from canal.model.entry cimport Entry
 from canal.rows cimport columnar, native, wire
 from canal.rows.decoder cimport Cursor, Image, RowDecoder
 

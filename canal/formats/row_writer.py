@@ -7,6 +7,8 @@ by the function. Compiled where a C compiler was there at install time.
 """
 
 import datetime
+from collections.abc import Sequence
+from typing import Any
 
 from canal.formats import put
 from canal.rows import columnar, native, wire
@@ -95,7 +97,7 @@ class Program:
             * BINARY: the lists of columns that are bytes, of images: 1 before, 2 after.
     """
 
-    def __init__(self, steps):
+    def __init__(self, steps: Sequence[tuple[int, Any]]) -> None:
         self.steps = bytes([step for step, _ in steps])
         self.arguments = tuple([argument for _, argument in steps])
         self.count = len(steps)
@@ -111,7 +113,7 @@ class Messages:
         suffixes: what is added to the ids of ``moved``.
     """
 
-    def __init__(self, same, moved=None, suffixes=()):
+    def __init__(self, same: Sequence[Any], moved: Sequence[Any] | None = None, suffixes: Sequence[str] = ()) -> None:
         self.same = tuple(same)
         self.moved = None if moved is None else tuple(moved)
         self.suffixes = tuple(suffixes)
@@ -137,19 +139,19 @@ class RowWriter:
 
     def __init__(
         self,
-        names,
-        makes,
-        styles,
-        sources,
-        members,
-        keys,
-        others=(),
-        labels=(),
-        null=b"null",
-        comma=b",",
-        nulls=True,
-        is_whole=False,
-    ):
+        names: Sequence[bytes],
+        makes: Sequence[Any],
+        styles: Sequence[Any],
+        sources: Sequence[int],
+        members: int,
+        keys: Sequence[int],
+        others: Sequence[int] = (),
+        labels: Sequence[bytes] = (),
+        null: bytes = b"null",
+        comma: bytes = b",",
+        nulls: bool = True,
+        is_whole: bool = False,
+    ) -> None:
         self.names = tuple(names)
         self.makes = list(makes)
         self.styles = tuple(styles)
@@ -172,7 +174,7 @@ class RowWriter:
         #: Rows of the transaction; 0 if that is not known.
         self.total = 0
 
-    def bind(self, decoder, slots, constants, marks):
+    def bind(self, decoder: Any, slots: Any, constants: Any, marks: Any) -> None:
         """Read images of a decoder from now on.
 
         Args:
@@ -255,7 +257,7 @@ class RowWriter:
 
     # -- pieces --------------------------------------------------------------------------------------------------------
 
-    def load(self, before, after):
+    def load(self, before: Any, after: Any) -> None:
         """Take a row of Python values before and after its change, None if there is none.
 
         Raises:
@@ -590,7 +592,7 @@ class RowWriter:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def lines(self, entry, messages, literals):
+    def lines(self, entry: Any, messages: Any, literals: Any) -> Any:
         """Return the values of the changes of an entry, each with an end of line; None: the rows alone say what is wrong.
 
         Raises:
@@ -604,7 +606,7 @@ class RowWriter:
         out.clear()
         return made
 
-    def messages(self, entry, messages, literals):
+    def messages(self, entry: Any, messages: Any, literals: Any) -> Any:
         """Return the messages of the changes of an entry, as ``change`` does; None: the rows alone say what is wrong.
 
         Raises:
@@ -617,7 +619,7 @@ class RowWriter:
         self.out.clear()
         return found if ready else None
 
-    def line(self, messages, literals, ord, first):
+    def line(self, messages: Any, literals: Any, ord: int, first: int) -> Any:
         """Return the values of the row that was loaded, each with an end of line; None if the row lacks something of them."""
         out = self.out
         out.used = 0
@@ -626,7 +628,7 @@ class RowWriter:
         out.clear()
         return made
 
-    def change(self, messages, literals, ord, first):
+    def change(self, messages: Any, literals: Any, ord: int, first: int) -> Any:
         """Return the messages of the row that was loaded: (ord, suffix of the id, key, value, name of a header, header); None
         if the row has not all that they need."""
         found = []

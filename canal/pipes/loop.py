@@ -46,7 +46,7 @@ from canal.pipes.initial import Initial, LoadStatus, Passed, initial_of
 from canal.pipes.rules import Rule, Rules
 from canal.pipes.units import POLL, POLL_LOADING, Unit, Units
 from canal.position import Position
-from canal.targets.protocol import ArrowWork, Guarantee, Load, Progress, StoppableWork, Target, Work
+from canal.targets.protocol import ArrowWork, EncodingWork, Guarantee, Load, Progress, StoppableWork, Target, Work
 from canal.targets.work import StateWork
 from canal.zookeeper.session import ROOT, Fence
 
@@ -441,6 +441,7 @@ class Pipe:
                     if isinstance(work, StateWork):  # the owner may have dropped a table that the source dropped
                         work.accepts_lost = bool(self._reading["acknowledged"])
                     units.arrow_from = work.arrow_from if isinstance(work, ArrowWork) else None
+                    units.encode = work.encode_entry if isinstance(work, EncodingWork) else None
                     writer = _Writer(self, units, work, stack, initial, turn)
                     writer.begin()
                     while not self._stopping.is_set() and self._has(turn):

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -69,6 +69,7 @@ class Units:
     Attributes:
         is_over: nothing will ever come again.
         arrow_from: the number of changes of a table from which on columns are made of them; None: never.
+        encode: makes of an entry's changes what a log target writes; None: it is given rows.
     """
 
     instance: Instance
@@ -83,6 +84,7 @@ class Units:
     parks: bool
     is_over: bool = False
     arrow_from: int | None = None
+    encode: Callable[[EntryRows], Any] | None = None
     poll: float = POLL
     _size: int = attrs.field(init=False)
     _end: Position | None = None
@@ -227,6 +229,14 @@ class Units:
 
     def _read(self, unit: Unit) -> None:
         """Fill in the changes, up to what cannot be read."""
+        if self.encode is not None:
+            try:
+                unit.changes = Changes([self._undecoded(entry, unit) for entry in unit.entries])
+                self._encode(unit.changes, self.encode)
+                return
+            except CanalError:  # the rows say up to where they can be read
+                self.reader.back(unit.mark)
+                unit.parked.clear()
         if (decode := decoder_of_columns() if self.arrow_from is not None else None) is not None:
             try:
                 unit.changes = Changes([self._undecoded(entry, unit) for entry in unit.entries], decode, self.arrow_from or 0)
@@ -253,13 +263,21 @@ class Units:
                 whole, rows = number + 1, len(made)
         unit.changes = Changes([made], starts=starts)
 
+    @staticmethod
+    def _encode(changes: Changes, encode: Callable[[EntryRows], Any]) -> None:
+        for part in changes.parts:
+            if isinstance(part, EntryRows):
+                part.encoded = encode(part)
+                if part.encoded is None:
+                    assert part.rows is not None  # what cannot be decoded is an error here
+
     def _undecoded(self, entry: Entry, unit: Unit) -> Sequence[Change]:
         """The changes of an entry, decoded only if a rule has to see them."""
         table = self.reader.table(entry)
         if table is None:
             return self._applied(self.reader.changes(entry), unit)
         plan = None if self.rules is None else self.rules.plan(table)
-        if plan is not None and not plan.has_columns:
+        if plan is not None and not (plan.has_columns if self.encode is None else plan.slots is not None):
             return self._applied(self.reader.rows(entry, table), unit)
         return EntryRows(entry, table, self._routed, plan)
 

@@ -215,7 +215,7 @@ class CanalMQ:
         columns = _columns(table, self._route(table)[2])
         names = list(dict.fromkeys((*table.keys, *(column.name for column in columns))))
         known(table, row, names)
-        return key_json(row, names) if names else None
+        return key_json(row, names, table.columns) if names else None
 
     def _route(self, table: Table) -> tuple[str, int, _Hash | None]:
         known, source = (table.database, table.source), table.source

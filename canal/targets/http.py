@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -21,10 +21,11 @@ from urllib.parse import quote, urlsplit
 import attrs
 
 from canal._util.option_checks import text
-from canal.changes import Change
+from canal.changes import Change, Changes
+from canal.changes.batch import EntryRows
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
 from canal.formats.change_json import line
-from canal.targets.messages import encoded
+from canal.targets.messages import Encoding, change_of, of_entry
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
 from canal.targets.work import LogWork, closed, is_http
@@ -82,6 +83,8 @@ class HTTPTarget:
             raise ConfigError("the url of an HTTPTarget is http://host/… or https://host/…")
         if min(self.batch, self.batch_bytes, self.attempts) < 1 or not self.timeout > 0:
             raise ConfigError("batch, batch_bytes and attempts are 1 or more, and timeout is more than 0 seconds")
+        if self.batch > 1 and not getattr(self.encode, "is_text", True):
+            raise ConfigError("a request of several messages is lines of text, and Avro is not", remedy="Set batch=1.")
         _keys(self.secret)
 
     def __str__(self) -> str:
@@ -92,6 +95,7 @@ class HTTPTarget:
     def begin(self, stream: str) -> Iterator[LogWork]:
         httpx = need("httpx", "http")
         kind = "application/json" if self.batch == 1 else "application/x-ndjson"
+        kind = kind if getattr(self.encode, "is_text", True) else "avro/binary"
         headers = {"Content-Type": kind, "User-Agent": "canal-cdc", **self.headers}
         try:
             client = httpx.Client(headers=headers, **{"timeout": self.timeout, **self.options})
@@ -116,53 +120,79 @@ def _keys(secret: str | Sequence[str]) -> list[bytes]:
     return found
 
 
+@attrs.frozen
+class _Part:
+    """A message that is sent, alone or with others."""
+
+    id: str
+    value: bytes
+    _of: Sequence[Change]
+    _number: int
+
+    def change(self) -> Change:
+        return change_of(self._of, self._number) if isinstance(self._of, EntryRows) else self._of[0]
+
+
 class _HTTPWork(LogWork):
     def __init__(self, target: HTTPTarget, client: Any, stream: str) -> None:
         super().__init__()
         self._target, self._client, self._stream = target, client, stream
         self._secrets = _keys(target.secret)
+        self._encoding = Encoding(target.encode, key=None)
+        self.encode_entry = self._encoding.entry(None)
         self._confirmed: set[str] = set()  # since the last commit
 
     def load(self, table: str) -> None:
         return None
 
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
-        for batch in self._batches([change for change in made if change.id not in self._confirmed]):
+        for batch in self._batches(self._parts(made)):
             self._send(batch)
         self._confirmed.clear()
 
-    def _batches(self, made: Sequence[Change]) -> Iterator[list[tuple[Change, bytes]]]:
-        """What each request has: changes with their encoded forms."""
-        batch: list[tuple[Change, bytes]] = []
-        size = 0
-        for change in made:
-            part = encoded(change, self._target.encode)
-            if not part:
+    def _parts(self, made: Sequence[Change]) -> Iterator[_Part]:
+        """Yield what is to be sent, but for what was confirmed since the last commit."""
+        for part in made.parts if isinstance(made, Changes) else [made]:
+            if isinstance(part, EntryRows) and part.encoded is not None:
+                for identity, _, value, _, number in of_entry(part):
+                    if value and identity not in self._confirmed:
+                        yield _Part(identity, value, part, number)
                 continue
-            if batch and (len(batch) == self._target.batch or size + len(part) + 1 > self._target.batch_bytes):
+            for change in part:
+                for one in self._encoding.messages(change):
+                    if one.value and one.id not in self._confirmed:
+                        yield _Part(one.id, one.value, [change], 0)
+
+    def _batches(self, parts: Iterable[_Part]) -> Iterator[list[_Part]]:
+        """Yield what each request has."""
+        batch: list[_Part] = []
+        size = 0
+        for part in parts:
+            length = len(part.value) + 1
+            if batch and (len(batch) == self._target.batch or size + length > self._target.batch_bytes):
                 yield batch
                 batch, size = [], 0
-            batch.append((change, part))
-            size += len(part) + 1
+            batch.append(part)
+            size += length
         if batch:
             yield batch
 
-    def _send(self, batch: list[tuple[Change, bytes]]) -> None:
+    def _send(self, batch: list[_Part]) -> None:
         """Return when it is confirmed."""
-        changes = [change for change, _ in batch]
-        status = self._status(changes, self._body(batch))
+        status = self._status(batch, self._body(batch))
         if 200 <= status < 300:
-            self._confirmed.update(change.id for change in changes)
+            self._confirmed.update(part.id for part in batch)
             return
         what = f"{self._target} answers {status}"
         if status in _UNFIT and len(batch) > 1:  # which of them it is
             for one in batch:
                 self._send([one])
         elif status in _UNFIT:
+            change = batch[0].change()
             raise UnfitChangeError(
-                f"{what} to a change of {changes[0].table.name}",
-                position=changes[0].origin.position,
-                changes=tuple(changes),
+                f"{what} to a change of {change.table.name}",
+                position=change.origin.position,
+                changes=(change,),
                 remedy="Let it take the change, let a rule or encode make another body, or park it by on_unfit.",
             )
         elif 300 <= status < 400:
@@ -170,14 +200,14 @@ class _HTTPWork(LogWork):
         else:
             raise TargetError(what, remedy="Nothing is lost: see what it means by that, such as credentials that are not right.")
 
-    def _body(self, batch: list[tuple[Change, bytes]]) -> bytes:
-        return batch[0][1] if self._target.batch == 1 else b"".join(part + b"\n" for _, part in batch)
+    def _body(self, batch: list[_Part]) -> bytes:
+        return batch[0].value if self._target.batch == 1 else b"".join(part.value + b"\n" for part in batch)
 
-    def _status(self, changes: list[Change], body: bytes) -> int:
+    def _status(self, batch: list[_Part], body: bytes) -> int:
         """What is answered, after so many attempts."""
         import httpx
 
-        name = changes[0].id if len(changes) == 1 else f"{changes[0].id},{changes[-1].id}"
+        name = batch[0].id if len(batch) == 1 else f"{batch[0].id},{batch[-1].id}"
         key = quote(f"{self._stream}/{name}", safe="/:,").replace(".", "%2E").replace("~", "%7E")
         for attempt in range(1, self._target.attempts + 1):
             asked = 0.0

@@ -9,7 +9,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -18,9 +18,11 @@ import attrs
 
 from canal._util.disk import sync_folder
 from canal._util.option_checks import path_of
-from canal.changes import Change
-from canal.errors import TargetError
+from canal.changes import Change, Changes
+from canal.changes.batch import EntryRows
+from canal.errors import ConfigError, TargetError
 from canal.formats.change_json import line
+from canal.formats.encoder import RowEncoder
 from canal.targets.messages import encoded
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.work import LogWork, conflict
@@ -49,6 +51,10 @@ class JSONLinesTarget:
 
     scope: ClassVar[Scope] = "all"
     is_log = True
+
+    def __attrs_post_init__(self) -> None:
+        if not getattr(self.encode, "is_text", True):
+            raise ConfigError("lines of a file are text, and Avro is not", remedy="Give a JSON format, or another target.")
 
     @property
     def guarantee(self) -> Guarantee:
@@ -84,14 +90,26 @@ def _understood(what: str) -> Iterator[None]:
         raise TargetError(f"{what} cannot be written: {error.strerror}", remedy="Mend that; nothing is lost.") from error
 
 
-def _lines(made: Iterable[Change], encode: Callable[[Change], str]) -> bytes:
-    return b"".join(part + b"\n" for change in made if (part := encoded(change, encode)))
+def _encoder(encode: Callable[[Change], str]) -> Callable[[EntryRows], bytes | None] | None:
+    """Return what makes all lines of an entry; None if the lines are made one by one."""
+    return encode.lines if isinstance(encode, RowEncoder) else None
+
+
+def _lines(made: Sequence[Change], encode: Callable[[Change], str]) -> bytes:
+    found: list[bytes] = []
+    for part in made.parts if isinstance(made, Changes) else [made]:
+        if isinstance(part, EntryRows) and part.encoded is not None:
+            found.append(part.encoded)
+        else:
+            found += [text + b"\n" for change in part if (text := encoded(change, encode))]
+    return b"".join(found)
 
 
 class _PipeWork(LogWork):
     def __init__(self, file: BinaryIO, encode: Callable[[Change], str]) -> None:
         super().__init__()
         self._file, self._encode = file, encode
+        self.encode_entry = _encoder(encode)
 
     def load(self, table: str) -> None:
         return None
@@ -105,6 +123,7 @@ class _FileWork(LogWork):
     def __init__(self, path: Path, stream: str, encode: Callable[[Change], str]) -> None:
         super().__init__()
         self._path, self._stream, self._encode = path, stream, encode
+        self.encode_entry = _encoder(encode)
         self._beside = path.with_name(f"{path.name}.progress")
 
     def load(self, table: str) -> str | None:

@@ -16,10 +16,24 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from canal._util.option_checks import text
-from canal.changes import Change
+from canal.changes import Change, Changes
+from canal.changes.batch import EntryRows
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
-from canal.targets.messages import Encode, Headers, Key, Namer, Partition, encoded, halves, headers_of, partition_of, primary_key
+from canal.targets.messages import (
+    Encode,
+    Encoding,
+    Headers,
+    Key,
+    Namer,
+    Partition,
+    change_of,
+    headers_of,
+    of_entry,
+    partition_of,
+    primary_key,
+    refuse,
+)
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
 from canal.targets.work import LogWork, conflict
@@ -43,9 +57,9 @@ class KafkaTarget:
     """Topics of a Kafka cluster (2.5 or later), with confluent-kafka; all of a message of the pipe is one transaction.
 
     Consumers that read with ``isolation.level=read_committed`` get each change once, in the order of the log for each key. The
-    key of a message is that of its row, and tells its partition, as in Kafka's own clients (murmur2): an update that changes it
-    is two messages, DELETE under the old key and INSERT under the new one. Messages without a key go to one partition of
-    their topic. Each has a header ``id``, which is the same whenever the change is given again.
+    key of a message tells its partition, as in Kafka's own clients (murmur2). An update that changes the key is two messages,
+    DELETE under the old key and INSERT under the new one. Messages without a key go to one partition of their topic. Each has a
+    header ``id``, which is the same whenever the change is given again.
 
     The writer that begins last is the only one: brokers refuse those before it (``transactional.id`` is ``canal-<stream>``).
 
@@ -53,8 +67,10 @@ class KafkaTarget:
         servers: ``host:port`` of brokers, several with commas.
         topic: of a change: a text in which ``{name}`` is what the target calls the table, ``{schema}`` and ``{table}`` are those
             of the source; or ``change -> topic``. The broker must make topics by itself, or have them.
-        encode: makes the value of a message: text, bytes, or None (which compaction takes for a deletion); "" sends nothing.
-        key: ``(table, row) -> key``: text, bytes, or None. The primary key as JSON if not given.
+        encode: an encoder, such as ``canal.formats.DebeziumJson()``, which makes whole messages: key, value, headers,
+            tombstones; or ``change -> value``: text, bytes, or None (which compaction takes for a deletion). "" sends nothing.
+        key: ``(table, row) -> key``: text, bytes, or None. If not given, that of the encoder, else the primary key as JSON.
+            Values that the source calls equal make one key.
         partition: ``change -> number``: the partition of a message instead of that of its key, from 0 on. It must be the same for
             all messages of a key.
         headers: ``change -> {name: value}``: more headers.
@@ -255,12 +271,24 @@ def asked_of_brokers(target: KafkaTarget, stream: str, topics: Iterable[str]) ->
     return BrokerReport({name: found[name] for name in names}, may_make, text)
 
 
+def _checked(topic: str, position: str) -> str:
+    if _TOPIC.fullmatch(topic):
+        return topic
+    raise TargetSchemaError(
+        f"{topic!r} is no name of a topic, which has letters of ASCII, digits, '.', '_' and '-'",
+        position=position,
+        remedy="Give topics by topic=, or another name of the table by a rule.",
+    )
+
+
 class _KafkaWork(LogWork):
     def __init__(self, producer: Any, target: KafkaTarget, progress: _ProgressTopic) -> None:
         super().__init__()
         self._producer, self._target, self._progress = producer, target, progress
         self._failure = need("confluent_kafka", "kafka").KafkaException
         self._topic = Namer("topic", target.topic)
+        self._encoding = Encoding(target.encode, target.key, target.partition, target.tombstones)
+        self.encode_entry = self._encoding.entry(self._topic, target.headers)
         self._refused: dict[str, str] = {}  # by topic, why
 
     def load(self, table: str) -> str | None:
@@ -273,11 +301,11 @@ class _KafkaWork(LogWork):
         with _understood(f"{self._target}"):
             self._producer.begin_transaction()
             try:
-                for change in made:
-                    try:
-                        self._send(change)
-                    except UnfitChangeError as error:
-                        unfit.append(error)
+                for part in made.parts if isinstance(made, Changes) else [made]:
+                    if isinstance(part, EntryRows) and part.encoded is not None:
+                        self._send_entry(part, unfit)
+                    else:
+                        self._send_all(part, unfit)
                 if not unfit:
                     self._produce(self._progress.name, new.encode(), self._progress.key.encode(), [], partition=0)
                     self._producer.commit_transaction(self._target.timeout)
@@ -288,8 +316,7 @@ class _KafkaWork(LogWork):
                 self._explain()
                 raise
             self._producer.abort_transaction(self._target.timeout)
-        changes = tuple(change for error in unfit for change in error.changes)
-        raise UnfitChangeError(unfit[0].message, changes=changes, position=unfit[0].position, remedy=unfit[0].remedy)
+        refuse(unfit)
 
     def _explain(self) -> None:
         """Say which topic refused messages, where one did."""
@@ -305,26 +332,25 @@ class _KafkaWork(LogWork):
                     remedy="Mend that; nothing of the commit was written.",
                 )
 
-    def _send(self, change: Change) -> None:
-        target, topic = self._target, self._topic(change)
-        if not _TOPIC.fullmatch(topic):
-            raise TargetSchemaError(
-                f"{topic!r} is no name of a topic, which has letters of ASCII, digits, '.', '_' and '-'",
-                position=change.origin.position,
-                remedy="Give topics by topic=, or another name of the table by a rule.",
-            )
-        try:
-            for one, key in halves(change, target.key):
-                headers, value = headers_of(one, target.headers), encoded(one, target.encode)
-                if value == b"":
-                    continue
-                partition = partition_of(one, target.partition)
-                self._produce(topic, value, key, headers, partition)
-                if target.tombstones and one.after is None and key is not None:
-                    self._produce(topic, None, key, headers, partition)
-        except UnfitChangeError as error:
-            error.changes = (change,)  # the whole one, not the half that an update may be
-            raise
+    def _send_all(self, changes: Sequence[Change], unfit: list[UnfitChangeError]) -> None:
+        for change in changes:
+            try:
+                topic = _checked(self._topic(change), change.origin.position)
+                for one in self._encoding.messages(change):
+                    partition = partition_of(one.change, self._target.partition)
+                    self._produce(topic, one.value, one.key, headers_of(one, self._target.headers), partition)
+            except UnfitChangeError as error:
+                error.changes = (change,)  # the whole one, not the half that an update may be
+                unfit.append(error)
+
+    def _send_entry(self, part: EntryRows, unfit: list[UnfitChangeError]) -> None:
+        topic = _checked(self._topic.of(part.table), f"{part.entry.transaction.journal}:{part.entry.offset}")
+        for identity, key, value, headers, number in of_entry(part):
+            try:
+                self._produce(topic, value, key, [("id", identity.encode()), *headers])
+            except UnfitChangeError as error:
+                error.changes = (change_of(part, number),)
+                unfit.append(error)
 
     def _produce(
         self, topic: str, value: bytes | None, key: bytes | None, headers: list[tuple[str, bytes]], partition: int = -1

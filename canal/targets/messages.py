@@ -5,14 +5,16 @@ Never sends anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
 
 from canal.changes import Change, Op, Table
+from canal.changes.batch import EntryRows
 from canal.errors import CanalError, ConfigError, UnfitChangeError
 from canal.formats.change_json import key_json
+from canal.formats.encoder import KEYED, PLAIN, TOMBSTONES, Encoded, Encoder, Raw, RowEncoder
 from canal.model import Row
 from canal.rows.values import ABSENT, PartialJson
 
@@ -27,13 +29,13 @@ _NOWHERE: Final = "canal_statements"
 
 
 def primary_key(table: Table, row: Row) -> str | None:
-    """The key columns as a JSON object; None for a table without a key.
+    """Return the key columns as a JSON object, the same for what the source calls one key; None for a table without a key.
 
     Raises:
         UnfitChangeError: the row image lacks one of them.
     """
     known(table, row, table.keys)
-    return key_json(row, table.keys) if table.keys else None
+    return key_json(row, table.keys, table.columns) if table.keys else None
 
 
 def known(table: Table, row: Row, names: Iterable[str]) -> None:
@@ -63,6 +65,8 @@ class Namer:
 
     def __init__(self, option: str, template: str | Callable[[Change], str]) -> None:
         self._template = template
+        #: Whether all changes of a table have one name.
+        self.is_of_tables = isinstance(template, str)
         self._names: dict[tuple[str, str, str], str] = {}
         if isinstance(template, str):
             try:
@@ -73,13 +77,105 @@ class Namer:
     def __call__(self, change: Change) -> str:
         if not isinstance(self._template, str):
             return str(_called(change, "a name to send it to", self._template, change))
-        table = change.table
+        return self.of(change.table)
+
+    def of(self, table: Table) -> str:
+        """Return the name for all changes of a table."""
+        assert isinstance(self._template, str)
         known = table.name, table.database, table.source
         found = self._names.get(known)
         if found is None:
             found = self._template.format(name=table.name, schema=table.database, table=table.own_name) or _NOWHERE
             self._names[known] = found
         return found
+
+
+@attrs.frozen
+class Outgoing:
+    """A message on its way to a broker."""
+
+    id: str
+    """Of its change, or of the half of it that it tells."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    change: Change
+    """The change, or that half."""
+
+
+@attrs.frozen
+class Encoding:
+    """How a target makes messages of changes.
+
+    Without ``key``, an encoder gives its messages their keys, headers and tombstones; else ``key`` gives the keys.
+
+    Args:
+        encode: an encoder, or a function to the value of a message.
+        key: of a message; ``primary_key`` stands for the key of the encoder, if there is one. None: the target has no keys, so an
+            update of the key stays one message.
+        partition: an encoder's messages that are to go to chosen partitions have keys from ``primary_key`` too.
+        tombstones: send a message without a value after that of each deleted row.
+    """
+
+    encode: Encode
+    key: Key | None = primary_key
+    partition: Partition | None = None
+    tombstones: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the encoder makes whole messages."""
+        return isinstance(self.encode, Encoder) and self.key in (None, primary_key) and self.partition is None
+
+    @property
+    def form(self) -> int:
+        """What becomes of an update of the key, and of a DELETE: see RowEncoder."""
+        return PLAIN if self.key is None else TOMBSTONES if self.tombstones else KEYED
+
+    def entry(self, topics: Namer | None, *callables: object) -> Callable[[EntryRows], list[Raw] | None] | None:
+        """Return what makes the messages of an entry; None if a callable of the target has to see each change."""
+        encode = self.encode
+        if not isinstance(encode, RowEncoder) or not self.is_whole or any(callables):
+            return None
+        if topics is not None and not topics.is_of_tables:
+            return None
+        form = self.form
+        return lambda part: encode.entry(part, form)
+
+    def messages(self, change: Change) -> Iterator[Outgoing]:
+        """Yield the messages of a change.
+
+        Raises:
+            UnfitChangeError: they cannot be made. It names the whole change.
+        """
+        try:
+            if self.is_whole:
+                made = _called(change, "its message", self._whole, change)
+                yield from [Outgoing(f"{change.id}{one.suffix}", one.key, one.value, one.headers, change) for one in made]
+                return
+            for half, key in [(change, None)] if self.key is None else halves(change, self.key):
+                values = self._values(half)
+                yield from [Outgoing(half.id, key, one.value, one.headers, half) for one in values]
+                if self.tombstones and half.after is None and key is not None and values and values[-1].value is not None:
+                    yield Outgoing(half.id, key, None, (), half)
+        except UnfitChangeError as error:
+            error.changes = (change,)  # the whole one, not the half that an update may be
+            raise
+
+    def _whole(self, change: Change) -> Sequence[Encoded]:
+        encode = self.encode
+        if isinstance(encode, RowEncoder):
+            return encode.messages(change, self.form)
+        assert isinstance(encode, Encoder)
+        return encode.messages(change)
+
+    def _values(self, change: Change) -> Sequence[Encoded]:
+        if isinstance(self.encode, Encoder):
+            found: Sequence[Encoded] = _called(change, "its message", self.encode.messages, change)
+            return found
+        value = encoded(change, self.encode)
+        return () if value == b"" else (Encoded(None, value),)
 
 
 def halves(change: Change, key: Key) -> Iterator[tuple[Change, bytes | None]]:
@@ -147,13 +243,34 @@ def encoded(change: Change, encode: Encode) -> bytes | None:
     return _made(change, "its message", encode, change)
 
 
-def headers_of(change: Change, more: Headers | None) -> list[tuple[str, bytes]]:
-    """The id of the change, and what the user wants beside it."""
-    found = [("id", change.id.encode())]
+def headers_of(message: Outgoing, more: Headers | None) -> list[tuple[str, bytes]]:
+    """Return the id of a message, its own headers, and what the user wants beside them."""
+    change = message.change
+    found = [("id", message.id.encode()), *message.headers]
     if more is not None:
         named = _called(change, "the headers of its message", more, change)
         found += [(name, _made(change, "a header", lambda value=value: value) or b"") for name, value in named.items()]
     return found
+
+
+def of_entry(part: EntryRows) -> Iterator[tuple[str, bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]]:
+    """Yield what was made of an entry: the id, key, value and headers of each message, and ``ord`` of its change."""
+    transaction = part.entry.transaction.name
+    for number, suffix, key, value, name, header in part.encoded:
+        headers = () if name is None else ((name, header),)
+        yield f"{transaction}/{number}{'.-1' if suffix else ''}", key, value, headers, number
+
+
+def change_of(part: EntryRows, number: int) -> Change:
+    """Return the change of an entry with an ``ord``."""
+    return next(change for change in part.rows if change.ord == number)
+
+
+def refuse(unfit: Sequence[UnfitChangeError]) -> None:
+    """Raise one error for all changes that are unfit, if there are any."""
+    if unfit:
+        changes = tuple(change for error in unfit for change in error.changes)
+        raise UnfitChangeError(unfit[0].message, changes=changes, position=unfit[0].position, remedy=unfit[0].remedy)
 
 
 def _made(change: Change, what: str, function: Callable[..., Text | None], *arguments: object) -> bytes | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import enum
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import attrs
 
+from canal.changes.batch import EntryRows
 from canal.changes.change import Change, Table
 from canal.changes.latest import Key, Values
 from canal.errors import CanalError, TargetError
@@ -258,6 +259,18 @@ class ArrowWork(Protocol):
     @property
     def arrow_from(self) -> int | None:
         """Return the minimum changes of a table for columns. None: never use columns."""
+
+
+@runtime_checkable
+class EncodingWork(Protocol):
+    """A work of a log that writes what an encoder makes of the bytes of the log: see ``EntryRows.encoded``."""
+
+    @property
+    def encode_entry(self) -> Callable[[EntryRows], Any] | None:
+        """Encodes the changes of an entry, or returns None if their rows have to be asked. Called by the thread that fetches.
+
+        None if the work is always given rows.
+        """
 
 
 @runtime_checkable

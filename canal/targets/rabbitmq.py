@@ -13,10 +13,11 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from canal._util.option_checks import text
-from canal.changes import Change
+from canal.changes import Change, Changes, Table
+from canal.changes.batch import EntryRows
 from canal.errors import CanalError, ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
-from canal.targets.messages import Encode, Headers, Namer, encoded, headers_of
+from canal.targets.messages import Encode, Encoding, Headers, Namer, change_of, headers_of, of_entry, refuse
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.tables import need
 from canal.targets.work import LogWork
@@ -42,7 +43,8 @@ class RabbitMQTarget:
             those of the source; or ``change -> key``.
         queues: arguments with which the durable queue of a routing key is declared where the exchange is "", such as
             ``{"x-queue-type": "quorum"}``; None: the queues are there.
-        encode: makes the body of a message, text or bytes; "" or None sends nothing.
+        encode: an encoder, such as ``canal.formats.DebeziumJson()``, which makes bodies and headers; or ``change -> body``,
+            text or bytes; "" or None sends nothing.
         headers: ``change -> {name: value}``: headers of the message.
         content_type: of the messages.
         max_bytes: of a body; a larger one is unfit. The max_message_size of a broker is 16 MiB,
@@ -231,6 +233,8 @@ class _RabbitMQWork(LogWork):
         super().__init__()
         self._link, self._target = link, target
         self._key = Namer("routing_key", target.routing_key)
+        self._encoding = Encoding(target.encode, key=None)
+        self.encode_entry = self._encoding.entry(self._key, target.headers)
         self._declared: set[str] = set()
 
     def load(self, table: str) -> None:
@@ -257,50 +261,67 @@ class _RabbitMQWork(LogWork):
             raise TargetError(f"{target} could not keep {link.refused} messages", remedy="Its log tells why; they come again.")
 
     def _messages(self, made: Sequence[Change]) -> list[tuple[str, bytes, Any]]:
-        """All of them, before any is sent: what is unfit is left out before the others are there."""
-        found, unfit = [], []
-        for change in made:
-            try:
-                if body := self._body(change):
-                    found.append((self._routing_key(change), body, self._properties(change)))
-            except UnfitChangeError as error:
-                unfit.append(error)
-        if unfit:
-            changes = tuple(change for error in unfit for change in error.changes)
-            raise UnfitChangeError(unfit[0].message, changes=changes, position=unfit[0].position, remedy=unfit[0].remedy)
+        """Return all messages before any is sent: what is unfit is left out before the others are there."""
+        found: list[tuple[str, bytes, Any]] = []
+        unfit: list[UnfitChangeError] = []
+        for part in made.parts if isinstance(made, Changes) else [made]:
+            if isinstance(part, EntryRows) and part.encoded is not None:
+                self._add_entry(part, found, unfit)
+                continue
+            for change in part:
+                try:
+                    for one in self._encoding.messages(change):
+                        if one.value:
+                            key = self._routing_key(self._key(change), change.table, change.origin.position)
+                            (_, identity), *more = headers_of(one, self._target.headers)
+                            properties = self._properties(identity.decode(), change.origin.ts, more)
+                            found.append((key, self._checked(one.value, change.table), properties))
+                except UnfitChangeError as error:
+                    error.changes, error.position = (change,), change.origin.position
+                    unfit.append(error)
+        refuse(unfit)
         return found
 
-    def _routing_key(self, change: Change) -> str:
-        key = self._key(change)
+    def _add_entry(self, part: EntryRows, found: list[tuple[str, bytes, Any]], unfit: list[UnfitChangeError]) -> None:
+        entry = part.entry
+        position = f"{entry.transaction.journal}:{entry.offset}"
+        key = self._routing_key(self._key.of(part.table), part.table, position)
+        for identity, _, value, headers, number in of_entry(part):
+            try:
+                if value:
+                    properties = self._properties(identity, entry.header.execute_time, headers)
+                    found.append((key, self._checked(value, part.table), properties))
+            except UnfitChangeError as error:
+                error.changes, error.position = (change_of(part, number),), position
+                unfit.append(error)
+
+    @staticmethod
+    def _routing_key(key: str, table: Table, position: str) -> str:
         try:
             size = len(key.encode())
         except UnicodeEncodeError:
             size = _KEY + 1
         if size > _KEY:
             raise TargetSchemaError(
-                f"a routing key for {change.table.name} must be UTF-8 of {_KEY} bytes at most",
-                position=change.origin.position,
+                f"a routing key for {table.name} must be UTF-8 of {_KEY} bytes at most",
+                position=position,
                 remedy="Give shorter ones by routing_key=.",
             )
         return key
 
-    def _body(self, change: Change) -> bytes:
-        body = encoded(change, self._target.encode) or b""
+    def _checked(self, body: bytes, table: Table) -> bytes:
         if len(body) > self._target.max_bytes:
             raise UnfitChangeError(
-                f"a message of {len(body)} bytes of {change.table.name} is larger than max_bytes",
-                changes=(change,),
-                position=change.origin.position,
+                f"a message of {len(body)} bytes of {table.name} is larger than max_bytes",
                 remedy="Raise max_bytes, and max_message_size of the broker; or park it by on_unfit.",
             )
         return body
 
-    def _properties(self, change: Change) -> Any:
-        (_, identity), *more = headers_of(change, self._target.headers)
+    def _properties(self, identity: str, ts: int, headers: Sequence[tuple[str, bytes]]) -> Any:
         return self._link._pika.BasicProperties(
             content_type=self._target.content_type,
             delivery_mode=2,
-            message_id=identity.decode(),
-            timestamp=change.origin.ts // 1000,
-            headers=dict(more) or None,
+            message_id=identity,
+            timestamp=ts // 1000,
+            headers=dict(headers) or None,
         )

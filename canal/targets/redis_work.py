@@ -12,7 +12,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, Protocol
 
-from canal.changes import Change, Table, TableState
+from canal.changes import Change, Changes, Table, TableState
+from canal.changes.batch import EntryRows
 from canal.changes.latest import Key, Values
 from canal.errors import ConfigError, ConnectionLostError, TargetError, UnfitChangeError
 from canal.formats.change_json import line, row_json
@@ -226,13 +227,27 @@ class RedisLog(_Commit, LogWork):
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
         self._write(old, new, table, lambda pipeline: self._queue(pipeline, made))
 
+    @staticmethod
+    def encode_entry(part: EntryRows) -> list[bytes] | None:
+        """Return the lines of an entry; None if its rows have to be asked."""
+        lines = line.lines(part)
+        return None if lines is None else lines.split(b"\n")[:-1]
+
     def _queue(self, pipeline: Any, made: Sequence[Change]) -> None:
-        for change in made:
-            name = f"{self._target.prefix}{change.table.name}"
-            if self._target.structure == "stream":
-                pipeline.xadd(name, {"change": line(change)})
-            else:
-                pipeline.rpush(name, line(change))
+        for part in made.parts if isinstance(made, Changes) else [made]:
+            if isinstance(part, EntryRows) and part.encoded is not None:
+                self._push(pipeline, part.table.name, part.encoded)
+                continue
+            for change in part:
+                self._push(pipeline, change.table.name, [line(change).encode()])
+
+    def _push(self, pipeline: Any, table: str, lines: Sequence[bytes]) -> None:
+        name = f"{self._target.prefix}{table}"
+        if self._target.structure == "list":
+            pipeline.rpush(name, *lines)
+            return
+        for one in lines:
+            pipeline.xadd(name, {"change": one})
 
 
 _GLOB: Final = str.maketrans({char: f"\\{char}" for char in "*?[]\\^-"})

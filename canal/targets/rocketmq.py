@@ -5,6 +5,7 @@ Never takes a message for written that a broker has not said it stored as it is 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import itertools
 import re
@@ -17,11 +18,25 @@ from typing import ClassVar, Final
 import attrs
 
 from canal._util.option_checks import text
-from canal.changes import Change
+from canal.changes import Change, Changes, Table
+from canal.changes.batch import EntryRows
 from canal.errors import ConfigError, ConnectionLostError, TargetError, TargetSchemaError, UnfitChangeError
 from canal.formats.change_json import line
 from canal.targets import rocketmq_wire as wire
-from canal.targets.messages import Encode, Headers, Key, Namer, Partition, encoded, halves, headers_of, partition_of, primary_key
+from canal.targets.messages import (
+    Encode,
+    Encoding,
+    Headers,
+    Key,
+    Namer,
+    Partition,
+    change_of,
+    headers_of,
+    of_entry,
+    partition_of,
+    primary_key,
+    refuse,
+)
 from canal.targets.protocol import Guarantee, Scope
 from canal.targets.work import LogWork
 
@@ -192,6 +207,10 @@ class _RocketMQWork(LogWork):
         self._cluster, self._target = cluster, target
         self._topic = Namer("topic", target.topic)
         self._tag = None if target.tag is None else Namer("tag", target.tag)
+        self._is_text = getattr(target.encode, "is_text", True)
+        self._encoding = Encoding(target.encode, target.key, target.partition)
+        is_of_tables = self._tag is None or self._tag.is_of_tables
+        self.encode_entry = self._encoding.entry(self._topic, target.headers, not is_of_tables)
 
     def load(self, table: str) -> None:
         return None
@@ -199,16 +218,18 @@ class _RocketMQWork(LogWork):
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
         found: dict[tuple[str, wire.Queue], list[bytes]] = {}
         unfit: list[UnfitChangeError] = []
-        for change in made:
-            try:
-                for topic, queue, message in self._messages(change):
-                    found.setdefault((topic, queue), []).append(message)
-            except UnfitChangeError as error:
-                error.changes = (change,)  # the whole one, not the half that an update may be
-                unfit.append(error)
-        if unfit:
-            changes = tuple(change for error in unfit for change in error.changes)
-            raise UnfitChangeError(unfit[0].message, changes=changes, position=unfit[0].position, remedy=unfit[0].remedy)
+        for part in made.parts if isinstance(made, Changes) else [made]:
+            if isinstance(part, EntryRows) and part.encoded is not None:
+                self._add_entry(part, found, unfit)
+                continue
+            for change in part:
+                try:
+                    for topic, queue, message in self._messages(change):
+                        found.setdefault((topic, queue), []).append(message)
+                except UnfitChangeError as error:
+                    error.changes, error.position = (change,), change.origin.position
+                    unfit.append(error)
+        refuse(unfit)
         # A queue's next batch is sent when it has the last one: a broker stores requests of one connection in any order.
         cut = [[(*where, batch) for batch in _batches(messages)] for where, messages in found.items()]
         for turn in itertools.zip_longest(*cut):
@@ -239,71 +260,97 @@ class _RocketMQWork(LogWork):
             remedy="Mend that; what was sent of this commit comes again. Give max_bytes as low as maxMessageSize of the brokers.",
         )
 
-    def _messages(self, change: Change) -> Iterator[tuple[str, wire.Queue, bytes]]:
-        target, topic = self._target, self._topic(change)
-        if isinstance(target.topic, str):
-            topic = topic.replace(".", "_")
-        if not _TOPIC.fullmatch(topic):
-            raise TargetSchemaError(
-                f"{topic!r} is no name of a topic, which has letters of ASCII, digits, '_', '-', '%' and '|'",
-                position=change.origin.position,
-                remedy="Give topics by topic=, or another name of the table by a rule.",
-            )
-        for one, key in halves(change, target.key):
-            body = encoded(one, target.encode)
-            if body:
-                message = wire.packed(body, self._properties(one, key))
-                if len(message) > target.max_bytes:
-                    raise UnfitChangeError(
-                        f"a message of {len(message)} bytes of {change.table.name} is larger than max_bytes",
-                        position=change.origin.position,
-                        remedy="Raise max_bytes, and maxMessageSize of the brokers; or park it by on_unfit.",
-                    )
-                yield topic, self._queue(topic, one, key), message
+    def _add_entry(
+        self, part: EntryRows, found: dict[tuple[str, wire.Queue], list[bytes]], unfit: list[UnfitChangeError]
+    ) -> None:
+        position = f"{part.entry.transaction.journal}:{part.entry.offset}"
+        topic = self._named(self._topic.of(part.table), position)
+        tag = None if self._tag is None else self._tag.of(part.table)
+        for identity, key, value, headers, number in of_entry(part):
+            try:
+                if value:
+                    queue = self._queue(topic, part.table, key, -1, position)
+                    properties = self._properties(identity, tag, key, headers, part.table)
+                    found.setdefault((topic, queue), []).append(self._packed(value, properties, part.table))
+            except UnfitChangeError as error:
+                error.changes, error.position = (change_of(part, number),), position
+                unfit.append(error)
 
-    def _queue(self, topic: str, change: Change, key: bytes | None) -> wire.Queue:
+    def _messages(self, change: Change) -> Iterator[tuple[str, wire.Queue, bytes]]:
+        position, table = change.origin.position, change.table
+        topic = self._named(self._topic(change), position)
+        for one in self._encoding.messages(change):
+            if one.value:
+                (_, _), *headers = headers_of(one, self._target.headers)
+                tag = None if self._tag is None else self._tag(one.change)
+                properties = self._properties(one.id, tag, one.key, headers, table)
+                message = self._packed(one.value, properties, table)
+                number = partition_of(one.change, self._target.partition)
+                yield topic, self._queue(topic, table, one.key, number, position), message
+
+    def _named(self, topic: str, position: str) -> str:
+        if isinstance(self._target.topic, str):
+            topic = topic.replace(".", "_")
+        if _TOPIC.fullmatch(topic):
+            return topic
+        raise TargetSchemaError(
+            f"{topic!r} is no name of a topic, which has letters of ASCII, digits, '_', '-', '%' and '|'",
+            position=position,
+            remedy="Give topics by topic=, or another name of the table by a rule.",
+        )
+
+    def _packed(self, body: bytes, properties: dict[str, str], table: Table) -> bytes:
+        message = wire.packed(body, properties)
+        if len(message) > self._target.max_bytes:
+            raise UnfitChangeError(
+                f"a message of {len(message)} bytes of {table.name} is larger than max_bytes",
+                remedy="Raise max_bytes, and maxMessageSize of the brokers; or park it by on_unfit.",
+            )
+        return message
+
+    def _queue(self, topic: str, table: Table, key: bytes | None, number: int, position: str) -> wire.Queue:
         queues = self._cluster.queues(topic)
-        number = partition_of(change, self._target.partition)
         if number < 0:
-            number = zlib.crc32(change.table.source.encode() if key is None else key) % len(queues)
+            number = zlib.crc32(table.source.encode() if key is None else key) % len(queues)
         if number >= len(queues):
             raise TargetSchemaError(
                 f"the topic {topic} has {len(queues)} queues, and partition gave {number}, counted from 0",
-                position=change.origin.position,
+                position=position,
                 remedy="Give the topic more queues, or smaller numbers.",
             )
         return queues[number]
 
-    def _properties(self, change: Change, key: bytes | None) -> dict[str, str]:
-        """What readers find beside the body: their client calls UNIQ_KEY the message's id, and finds messages by KEYS."""
-        (_, identity), *more = headers_of(change, self._target.headers)
+    def _properties(
+        self, identity: str, tag: str | None, key: bytes | None, headers: Sequence[tuple[str, bytes]], table: Table
+    ) -> dict[str, str]:
+        """Return what readers find beside the body: their client calls UNIQ_KEY the id, and finds messages by KEYS."""
         found = {
-            "UNIQ_KEY": hashlib.sha256(identity).hexdigest()[:32].upper(),
-            "KEYS": identity.decode(),
+            "UNIQ_KEY": hashlib.sha256(identity.encode()).hexdigest()[:32].upper(),
+            "KEYS": identity,
             "WAIT": "true",
-            "id": identity.decode(),
+            "id": identity,
         }
-        if self._tag is not None:
-            found["TAGS"] = self._tag(change)
+        if tag is not None:
+            found["TAGS"] = tag
         try:
             if key is not None:
-                found["__SHARDINGKEY"] = key.decode()
-            for name, value in more:
+                found["__SHARDINGKEY"] = key.decode() if self._is_text else base64.b64encode(key).decode()
+            for name, value in headers:
                 if not name or name == "id" or name.upper() == name:
                     raise ConfigError(f"{name!r} cannot be the name of a header: it is ours, or the brokers' own")
                 found[name] = value.decode()
         except UnicodeDecodeError:
-            raise self._bad(change, "has no UTF-8") from None
+            raise self._bad(table, "has no UTF-8") from None
         if any(_SEPARATORS.search(word) for pair in found.items() for word in pair):
-            raise self._bad(change, "has a character below U+0003, which ends a property")
+            raise self._bad(table, "has a character below U+0003, which ends a property")
         if sum(len(f"{name}{value}".encode()) + 2 for name, value in found.items()) > _PROPERTIES:
-            raise self._bad(change, f"makes more than {_PROPERTIES} bytes of properties")
+            raise self._bad(table, f"makes more than {_PROPERTIES} bytes of properties")
         return found
 
-    def _bad(self, change: Change, why: str) -> UnfitChangeError:
+    @staticmethod
+    def _bad(table: Table, why: str) -> UnfitChangeError:
         return UnfitChangeError(
-            f"a key, tag or header of a message of {change.table.name} {why}",
-            position=change.origin.position,
+            f"a key, tag or header of a message of {table.name} {why}",
             remedy="Give others by key=, tag= and headers=, or park it by on_unfit.",
         )
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from canal.changes.batch import Changes
+from canal.changes.batch import Changes, EntryRows
 from canal.changes.change import Change, Op, Table
 from canal.changes.latest import Key, TableState, Values, latest
 from canal.errors import TargetConflictError, UnfitChangeError
@@ -123,10 +123,16 @@ class StateWork(_Writer[TableState]):
 
 
 class LogWork(_Writer[Change]):
-    """A writer of changes: ``write`` gets them in the order of the log."""
+    """A writer of changes: ``write`` gets them in the order of the log.
+
+    Attributes:
+        encode_entry: see ``EncodingWork``. ``write`` gets ``Changes`` if it is set, and writes their ``parts``.
+    """
+
+    encode_entry: Callable[[EntryRows], Any] | None = None
 
     def _made(self, changes: Changes) -> Sequence[Change]:
-        return changes.rows
+        return changes if self.encode_entry is not None else changes.rows
 
 
 @contextmanager
