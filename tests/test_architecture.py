@@ -295,6 +295,9 @@ LONG = {
     "RowDecoder": "one branch per type of column",
     "ColumnBuilder._append_fixed": "one C loop per type of column",
     "ColumnBuilder._append_texts": "one C loop per form of text",
+    "RowWriter": "one branch per form of a value, and one per step of a program",
+    "RowWriter._piece": "one branch per form of a value",
+    "RowWriter._temporal": "one branch per type of date or time",
     "_parse_optional": "one branch per field of the optional metadata",
 }
 

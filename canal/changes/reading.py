@@ -261,12 +261,12 @@ def _position(entry: Entry) -> str:
 
 def origin_of(entry: Entry) -> Origin:
     """Return where the changes of an entry come from."""
-    header, transaction = entry.header, entry.transaction
-    gtid = header.gtid
+    transaction = entry.transaction
+    gtid = transaction.gtid
     return Origin(
         gtid or f"{transaction.journal}:{transaction.offset}",
         _position(entry),
-        header.execute_time,
+        entry.timestamp * 1000,
         gtid,
         entry.server_id,
         transaction.thread_id,

@@ -23,7 +23,7 @@ from canal.errors import ConfigError, ConnectionLostError, TargetError
 from canal.formats import put
 from canal.formats.debezium_json import DebeziumEvents, json_piece, piece_of, version
 from canal.formats.debezium_types import Field, Schema
-from canal.formats.encoder import Piece, names, split, writer_of
+from canal.formats.encoder import ColumnPiece, names, split, writer_of
 from canal.formats.row_writer import Program, RowWriter
 from canal.formats.text import dumps
 
@@ -97,10 +97,10 @@ class DebeziumAvro(DebeziumEvents):
 
     def _form(self, table: Table) -> RowWriter:
         fields = list(self._shape(table).fields.values())
-        pieces = [Piece(_given(one, _writer(one.schema)), _styles(one, one.schema["optional"])) for one in fields]
+        pieces = [ColumnPiece(_given(one, _writer(one.schema)), _styles(one, one.schema["optional"])) for one in fields]
         # Those of a key are never optional.
-        keys = [Piece(_given(one, _writer({**one.schema, "optional": False})), _styles(one, False)) for one in fields]
-        others = [Piece(json_piece(one), one.styles) for one in fields]
+        keys = [ColumnPiece(_given(one, _writer({**one.schema, "optional": False})), _styles(one, False)) for one in fields]
+        others = [ColumnPiece(json_piece(one), one.styles) for one in fields]
         empty = [b""] * len(fields)
         return writer_of(table, pieces, names=empty, keys=keys, others=others, null=b"\0", comma=b"", is_whole=True)
 

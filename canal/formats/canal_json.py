@@ -18,7 +18,7 @@ from canal.changes.change import Change, Op, Origin, Table
 from canal.formats import put
 from canal.formats.columns import column_text, fraction_digits
 from canal.formats.columns import sql_type as sql_type_of
-from canal.formats.encoder import INTEGERS, Encoded, Piece, RowEncoder, key_object, names, quoted, text_styles, writer_of
+from canal.formats.encoder import INTEGERS, ColumnPiece, Encoded, RowEncoder, key_object, names, quoted, text_styles, writer_of
 from canal.formats.message import Message
 from canal.formats.row_writer import Program, RowWriter
 from canal.formats.text import dumps
@@ -144,10 +144,10 @@ def _present(texts: Sequence[bytes], before: bytes, after: bytes) -> tuple[bytes
     return before + found + after if found else b"null", tuple(texts), before, after, b"null"
 
 
-def _piece(column: ColumnSchema) -> Piece:
+def _piece(column: ColumnSchema) -> ColumnPiece:
     """Return the way to a value as canal's text in a JSON string."""
     digits = fraction_digits(column)
-    return Piece(
+    return ColumnPiece(
         lambda value: quoted(column_text(value, column) or ""),
         {
             **dict.fromkeys((*INTEGERS, native.BIT, native.NUMBER), (put.QUOTED_INTEGER, 0)),

@@ -20,7 +20,7 @@ from canal.changes.change import Change, Op, Origin, Table
 from canal.changes.keys import KeyRules
 from canal.formats import put
 from canal.formats.columns import float_text
-from canal.formats.encoder import INTEGERS, Encoded, Piece, RowEncoder, image_object, text_styles, writer_of
+from canal.formats.encoder import INTEGERS, ColumnPiece, Encoded, RowEncoder, image_object, text_styles, writer_of
 from canal.formats.row_writer import Program, RowWriter
 from canal.formats.texts import TEXTS, document_member
 from canal.model import Row
@@ -237,7 +237,7 @@ def _piece(value: Any) -> bytes:
 
 
 #: How any value is written.
-VALUE: Final = Piece(
+VALUE: Final = ColumnPiece(
     _piece,
     {
         **dict.fromkeys((*INTEGERS, native.YEAR, native.BIT, native.NUMBER), (put.INTEGER, 0)),

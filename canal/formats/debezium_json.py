@@ -22,7 +22,7 @@ from canal.changes.change import Change, Op, Origin, Table
 from canal.errors import ConfigError
 from canal.formats import put
 from canal.formats.debezium_types import Field, Modes, Schema, field
-from canal.formats.encoder import Encoded, Piece, RowEncoder, image_object, key_object, names, split, unfit, writer_of
+from canal.formats.encoder import ColumnPiece, Encoded, RowEncoder, image_object, key_object, names, split, unfit, writer_of
 from canal.formats.row_writer import Messages, Program, RowWriter
 from canal.formats.text import dumps
 
@@ -76,7 +76,7 @@ _END: Final = (
 )
 
 
-class Shape:
+class DebeziumSchema:
     """What the messages of a table have in common."""
 
     def __init__(self, table: Table, topic: str, connector: str, modes: Modes) -> None:
@@ -122,7 +122,7 @@ class DebeziumEvents(RowEncoder):
     tombstones: bool = True
     connector: Literal["mysql", "mariadb"] = "mysql"
     clock: Callable[[], int] = time.time_ns
-    _shapes: Recent[str, tuple[Table, Shape]] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
+    _shapes: Recent[str, tuple[Table, DebeziumSchema]] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
 
     def _event(self, table: Table, op: str, has_before: bool, has_after: bool) -> Program:
         """Return what writes the value of a message."""
@@ -132,18 +132,18 @@ class DebeziumEvents(RowEncoder):
         """Return what writes the header that names another key."""
         raise NotImplementedError
 
-    def _shape(self, table: Table) -> Shape:
+    def _shape(self, table: Table) -> DebeziumSchema:
         known = self._shapes.get(table.name)
         if known is None or known[0] is not table:
             modes = Modes(self.decimals, self.times, self.unsigned_bigints, self.binaries)
-            known = table, Shape(table, ".".join((self.prefix, *names(table))), self.connector, modes)
+            known = table, DebeziumSchema(table, ".".join((self.prefix, *names(table))), self.connector, modes)
             self._shapes[table.name] = known
         return known[1]
 
     def _statement(self, change: Change) -> Sequence[Encoded]:
         return self._written(change) if change.op in _OPS else ()
 
-    def _unfit(self, change: Change, error: ValueError) -> NoReturn:
+    def _unfit(self, change: Change, error: Exception) -> NoReturn:
         unfit(change, f"Debezium's form has nothing for it: {error}", "Park it, or choose another mode or format.")
 
     def _program(self, table: Table, op: Op, has_before: bool, has_after: bool, form: int) -> Messages:
@@ -192,7 +192,7 @@ class DebeziumJson(DebeziumEvents):
 
     def _form(self, table: Table) -> RowWriter:
         shape = self._shape(table)
-        return writer_of(table, [Piece(json_piece(one), one.styles) for one in shape.fields.values()], is_whole=True)
+        return writer_of(table, [ColumnPiece(json_piece(one), one.styles) for one in shape.fields.values()], is_whole=True)
 
     def _key(self, table: Table, side: int) -> Program:
         start, end = self._payload(self._shape(table).key)

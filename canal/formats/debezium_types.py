@@ -59,7 +59,7 @@ class Field:
     zero: Any
     """What stands for a date that is none in a column that cannot be null."""
     styles: Mapping[int, tuple[int, int]] = attrs.field(factory=dict)
-    """Shortcuts to the JSON of values: see ``canal.formats.encoder.Piece``."""
+    """Shortcuts to the JSON of values: see ``canal.formats.encoder.ColumnPiece``."""
 
     def give(self, value: Any) -> Any:
         """The value.

@@ -6,6 +6,7 @@ Never opens anything.
 from __future__ import annotations
 
 import json
+import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeAlias, runtime_checkable
@@ -17,7 +18,7 @@ from canal.changes.batch import EntryRows
 from canal.changes.change import Change, Op, Origin, Table, op_of
 from canal.changes.keys import KeyRules
 from canal.changes.reading import is_json, origin_of
-from canal.errors import DecodeError, UnfitChangeError
+from canal.errors import UnfitChangeError
 from canal.formats import put
 from canal.formats.row_writer import Messages, Program, RowWriter
 from canal.formats.text import dumps
@@ -75,7 +76,7 @@ class TextEncoder:
 
 
 @attrs.frozen
-class Piece:
+class ColumnPiece:
     """How the values of a column are written: ``styles`` are shortcuts from bytes of the log to what ``make`` returns."""
 
     make: Callable[[Any], bytes]
@@ -180,7 +181,7 @@ class RowEncoder(TextEncoder):
         moved = [(old, gone, None, None), *tombstone, (key, came, None, None)]
         return Messages(same, moved, ["~"] * (len(moved) - 1) + [""])
 
-    def _unfit(self, change: Change, error: ValueError) -> NoReturn:
+    def _unfit(self, change: Change, error: Exception) -> NoReturn:
         remedy = "Set binlog_row_image=FULL at the source if a column is missing; park it by on_unfit; or choose another format."
         unfit(change, f"the form has nothing for it: {error}", remedy)
 
@@ -213,7 +214,7 @@ class RowEncoder(TextEncoder):
                 found = write(messages, literals, change.ord, origin.first)
                 if found is None:
                     raise ValueError(_lacking(change))
-            except ValueError as error:
+            except (ValueError, IndexError, struct.error) as error:  # the two latter of bytes that are no geometry
                 self._unfit(change, error)
         if as_lines:
             return found
@@ -250,7 +251,7 @@ class RowEncoder(TextEncoder):
                 writer = known.writer
                 writer.total = origin.rows
                 return writer.lines(entry, messages, literals) if as_lines else writer.messages(entry, messages, literals)
-            except (ValueError, DecodeError):
+            except Exception:  # the rows say what is wrong, and of which change
                 return None
 
     def _known(self, table: Table) -> TableForm:
@@ -278,13 +279,13 @@ _PARTIAL: Final = 3
 
 def writer_of(
     table: Table,
-    pieces: Sequence[Piece],
+    pieces: Sequence[ColumnPiece],
     *,
     labels: Sequence[bytes] | None = None,
     names: Sequence[bytes] | None = None,
     order: Sequence[int] | None = None,
-    keys: Sequence[Piece] | None = None,
-    others: Sequence[Piece] = (),
+    keys: Sequence[ColumnPiece] | None = None,
+    others: Sequence[ColumnPiece] = (),
     **options: Any,
 ) -> RowWriter:
     """Return a writer of the rows of a table.
@@ -311,7 +312,7 @@ def writer_of(
             else:
                 piece = some[number]
                 of_key.append(len(columns))
-                columns.append((b"", piece if form is None else Piece(_of_form(form, piece.make)), number))
+                columns.append((b"", piece if form is None else ColumnPiece(_of_form(form, piece.make)), number))
     return RowWriter(
         [name for name, _, _ in columns],
         [piece.make for _, piece, _ in columns],

@@ -18,7 +18,7 @@ from canal.binlog import type_codes as codes
 from canal.changes.change import Change, Op, Origin, Table
 from canal.formats import put
 from canal.formats.columns import column_text, float32_text, float_text, fraction_digits, type_code
-from canal.formats.encoder import INTEGERS, Piece, RowEncoder, names, text_styles, unfit, writer_of
+from canal.formats.encoder import INTEGERS, ColumnPiece, RowEncoder, names, text_styles, unfit, writer_of
 from canal.formats.row_writer import Program, RowWriter
 from canal.formats.text import dumps
 from canal.formats.texts import document_text
@@ -63,7 +63,7 @@ class MaxwellJson(RowEncoder):
     primary_keys: bool = False
     primary_key_columns: bool = False
 
-    def _unfit(self, change: Change, error: ValueError) -> NoReturn:
+    def _unfit(self, change: Change, error: Exception) -> NoReturn:
         unfit(change, f"Maxwell's form has nothing for it: {error}", "Park it, or choose another format.")
 
     def _form(self, table: Table) -> RowWriter:
@@ -109,7 +109,7 @@ class MaxwellJson(RowEncoder):
         return [f"{origin.ts // 1000}{xid}".encode(), more.encode()]
 
 
-def _piece(column: ColumnSchema) -> Piece:
+def _piece(column: ColumnSchema) -> ColumnPiece:
     """Return the way to a value as Maxwell's JSON."""
     make, code = _make(column), type_code(column)
     is_document = code == codes.JSON or column.base_type == "json"
@@ -131,7 +131,7 @@ def _piece(column: ColumnSchema) -> Piece:
             raise ValueError(f"column {column.name} holds {what}")
         return make(value).encode()
 
-    return Piece(made, {} if is_document or code == codes.GEOMETRY else styles)
+    return ColumnPiece(made, {} if is_document or code == codes.GEOMETRY else styles)
 
 
 def _make(column: ColumnSchema) -> Callable[[Any], str]:

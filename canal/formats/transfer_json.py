@@ -23,8 +23,8 @@ from canal.formats.change_json import VALUE, line
 from canal.formats.encoder import (
     INTEGERS,
     PLAIN,
+    ColumnPiece,
     Encoded,
-    Piece,
     RowEncoder,
     TextEncoder,
     image_object,
@@ -80,9 +80,9 @@ class TransferForm:
                     raise ConfigError(f"{name} {pattern!r} has {token!r}", remedy=f"There are {', '.join(_PARTS)}.")
 
     @property
-    def piece(self) -> Piece:
+    def piece(self) -> ColumnPiece:
         """How values are written as JSON."""
-        return Piece(
+        return ColumnPiece(
             lambda value: self._json(value).encode(),
             {
                 **dict.fromkeys((*INTEGERS, native.YEAR, native.BIT, native.NUMBER), (put.INTEGER, 0)),

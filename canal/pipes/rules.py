@@ -285,7 +285,7 @@ class Plan:
         self.has_columns = is_plain and bool(self.keys)
         #: An insert that lacks a column has its default instead.
         has_defaults = any(name in names for name in rule.defaults)
-        self.slots = (
+        self.slots: Sequence[int | None] | None = (
             None if not is_plain or has_defaults else [None if one is None else names.index(one) for one in self._sources]
         )
         self._all = ColumnNames(tuple(names + [name for name in rule.defaults if name not in names])) if rule.values else None
