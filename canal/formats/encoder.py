@@ -213,7 +213,7 @@ class RowEncoder(TextEncoder):
                 write = writer.line if as_lines else writer.change
                 found = write(messages, literals, change.ord, origin.first)
                 if found is None:
-                    raise ValueError(_lacking(change))
+                    self._refuse_lacking(change, form)
             except (ValueError, IndexError, struct.error) as error:  # the two latter of bytes that are no geometry
                 self._unfit(change, error)
         if as_lines:
@@ -222,6 +222,19 @@ class RowEncoder(TextEncoder):
             Encoded(key, value, () if name is None else ((name, header),), f".{~change.part}" if suffix else "")
             for _, suffix, key, value, name, header in found
         ]
+
+    def _refuse_lacking(self, change: Change, form: int) -> NoReturn:
+        """Raise the error for a change whose images lack what its messages need."""
+        rows, source = [row for row in (change.before, change.after) if row is not None], change.table.source
+        what = ""
+        if any(all(row[name] is ABSENT for row in rows) for name in change.table.keys):
+            what = f"a column of the key of {source} is not in the row image"
+        elif form != PLAIN and len(rows) > 1:
+            what = f"the log tells only parts of a row of {source} whose key changes"
+        if what:
+            remedy = "Set binlog_row_image=FULL and no PARTIAL_JSON at the source, or park it by on_unfit."
+            raise UnfitChangeError(what, changes=(change,), position=change.origin.position, remedy=remedy)
+        raise ValueError(_lacking(change))
 
     # -- changes of an entry -----------------------------------------------------------------------------------------------
 
