@@ -1,7 +1,7 @@
 cimport cython
-from canal.formats cimport put
+from canal.formats cimport columnar, put
 from canal.model.entry cimport Entry
-from canal.rows cimport columnar, native, wire
+from canal.rows cimport native, wire
 from canal.rows.decoder cimport Cursor, Image, RowDecoder
 
 cdef int _ABSENT, _NULL, _TEXT, _BYTES, _OTHER, _SKIP, _VARIABLE

@@ -10,8 +10,8 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
-from canal.formats import put
-from canal.rows import columnar, native, wire
+from canal.formats import columnar, put
+from canal.rows import native, wire
 from canal.rows.values import ABSENT
 
 #: What an image has of a column.
