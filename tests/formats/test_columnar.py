@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import canal
 from canal.errors import DecodeError, UsageError
+from canal.formats import columnar
 from canal.formats.arrow import changes, to_arrow
 from canal.model import Entry, EntryType, EventType, TableMap, decode_tuples
-from canal.formats import columnar
 from canal.rows import charsets
 from canal.rows.charsets import MAX_CHAR_BYTES, codec_of, utf8_table
 from canal.rows.decoder import RowDecoder
