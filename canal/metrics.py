@@ -22,12 +22,12 @@ _PLAIN, _COUNT = "gauge", "count"
 def register(
     instances: Server | Instance | Iterable[Instance], registry: Any = None, *, source_timeout: float | None = None
 ) -> Any:
-    """Register a collector for one instance, several, or all instances of a server. Return the collector.
+    """Register a collector for some instances, or for all instances of a server. Return the collector.
 
     Args:
         instances: the instances. A server exports its instances at the time of the scrape.
         registry: a ``prometheus_client.CollectorRegistry``; None: the default registry.
-        source_timeout: query each source for the end of its log at each scrape, for up to this many seconds. Without it,
+        source_timeout: query each source for the end of the log at each scrape, for up to this many seconds. Without it,
             ``canal_instance_lag_bytes`` and ``canal_instance_lag_transactions`` are not exported.
 
     Raises:

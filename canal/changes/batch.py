@@ -1,6 +1,6 @@
-"""The changes of a stretch of the log, with two views: rows, and one table of columns for each table of the source.
+"""The changes of consecutive log entries with two views: rows, and columns per table.
 
-Never decodes a row image before a view is asked for that needs it.
+Row images are decoded when a view needs them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from canal.model import Entry
 if TYPE_CHECKING:
     from canal.changes.fold import ArrowChanges, ArrowState
 
-#: Changes that stand one after the other in the log, whether they are decoded or not.
+#: Consecutive changes in the log, decoded or not.
 Part: TypeAlias = "Sequence[Change]"
 Read: TypeAlias = "Callable[[Entry, Table, TableRoute | None], Sequence[Change]]"
-#: Makes columns of the rows of entries of one table, with these columns before an update; None if they would not be exact.
+#: Converts entries of a table to columns, with these columns before an update. None if the columns would not be exact.
 Decode: TypeAlias = "Callable[[Table, Sequence[Entry], Sequence[str]], ArrowChanges | None]"
 
 
@@ -50,35 +50,35 @@ class _Sequence(Sequence[Change], ABC):
 
 
 class TableRoute(Protocol):
-    """What becomes of all rows of a table alike."""
+    """The mapping of a source table to a target table, if it is the same for all rows."""
 
     table: Table
-    """The table as the target is to have it."""
+    """The table in the target."""
 
     keys: Sequence[str]
-    """Columns of the source that its keys are made of."""
+    """The source columns of the key."""
 
     slots: Sequence[int | None] | None
-    """Of each column the number of that of the source; None for a constant. None if rows alone have the columns."""
+    """The source column of each target column by number, or None for a constant. None if only rows can be mapped."""
 
     constants: Sequence[Any]
-    """Of each column the value that it has if it is a constant."""
+    """The value of each constant column."""
 
     def apply(self, change: Change) -> Iterable[Change]:
-        """Return what becomes of a change."""
+        """Return the changes for the target."""
 
     def columns(self, changes: ArrowChanges) -> ArrowChanges | None:
-        """Return the changes with the columns of the target's table; None if columns cannot have its values."""
+        """Return the changes with the columns of the target's table, or None if columns cannot represent the values."""
 
 
 class EntryRows(_Sequence):
-    """The changes of one entry of rows, one for each row.
+    """The changes of a row entry.
 
     Args:
-        entry: the rows, not decoded.
-        source: the table as the source has it.
-        read: decodes the rows of an entry of a table, and makes changes of what the route says.
-        route: what becomes of the table on its way to the target; None: it stays as it is.
+        entry: the entry, not decoded.
+        source: the table in the source.
+        read: decodes the entry's rows and applies the route.
+        route: the mapping to the target's table. None: the table is unchanged.
     """
 
     __slots__ = ("_made", "_read", "encoded", "entry", "route", "source", "table")
@@ -90,7 +90,7 @@ class EntryRows(_Sequence):
         self.route = route
         self._read = read
         self._made: Sequence[Change] | None = None
-        #: What the encoder of a log target made of the changes; None if their rows have to be asked.
+        #: The changes as encoded for a log target, or None if only the rows can be encoded.
         self.encoded: Any = None
 
     @property
@@ -105,11 +105,11 @@ class EntryRows(_Sequence):
 
 
 class ChangeBatch:
-    """The changes of one table of the target, in the order of the log.
+    """The changes of a target table in log order.
 
     Args:
         parts: the changes.
-        arrow: makes the columns of the changes; None if they have none.
+        arrow: returns the changes as columns. None: they have no columns.
     """
 
     def __init__(self, parts: Sequence[Part], arrow: Callable[[], ArrowChanges | None] | None = None) -> None:
@@ -136,19 +136,19 @@ class ChangeBatch:
 
     @cached_property
     def arrow(self) -> ArrowChanges | None:
-        """The changes as columns. None if columns would not hold all of them exactly, or the table has no key.
+        """The changes as columns, or None if columns would not be exact or the table has no key.
 
-        Partial images have no columns, nor has a value that the Arrow type of its column cannot hold, a statement, and what a
-        callable of a rule makes.
+        Four things have no columns: partial row images, values outside the column's Arrow type, statements, and results of a
+        rule's callable.
         """
         try:
             return None if self._arrow is None else self._arrow()
-        except (ImportError, CanalError):  # rows say what is wrong
+        except (ImportError, CanalError):  # decoding the rows raises the error with its position
             return None
 
     @cached_property
     def state(self) -> ArrowState | None:
-        """What the changes come to, as columns; None if they have no columns."""
+        """The latest row per key as columns, or None if the changes have no columns."""
         if self.arrow is None:
             return None
         from canal.changes.fold import fold
@@ -160,13 +160,13 @@ class ChangeBatch:
 
 
 class Changes(_Sequence):
-    """The changes of a stretch of the log, in its order: a sequence of ``Change``, and a batch for each table.
+    """A sequence of ``Change`` in log order, and a batch for each table.
 
     Args:
-        parts: the changes, such as those of each entry.
-        decode: makes columns of the rows of entries; None: no table has columns.
-        least: the number of changes of a table from which on it has columns.
-        starts: of each entry how many changes are before it, if there is one part; None: each part is of one entry.
+        parts: the changes, usually a part per entry.
+        decode: converts entries to columns. None: no table has columns.
+        least: a table with fewer changes has no columns.
+        starts: the number of changes before each entry, if all entries share a part. None: each entry has a separate part.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Changes(_Sequence):
 
     @cached_property
     def tables(self) -> list[ChangeBatch]:
-        """The changes by table of the target, in the order of the first ones."""
+        """The changes by target table, in the order of their first change."""
         found: dict[tuple[str, ...], list[Part]] = {}
         for part in self.parts:
             if isinstance(part, EntryRows):
@@ -193,20 +193,20 @@ class Changes(_Sequence):
         return [ChangeBatch(parts, self._columns(parts)) for parts in found.values()]
 
     def after(self, number: int) -> Changes:
-        """Return the changes without those of so many entries."""
+        """Return the changes after this number of entries."""
         if self._starts is None:
             return Changes(self.parts[number:], self._decode, self._least)
         return Changes([self.rows[self._starts[number] :] if number < len(self._starts) else []])
 
     def of(self, name: str) -> Changes:
-        """Return the changes of the tables that the target calls so."""
+        """Return the changes of a target table by name."""
         batches = [batch for batch in self.tables if batch.name == name]
         made = Changes([part for batch in batches for part in batch.parts], self._decode, self._least)
-        made.tables = batches  # what is decoded stays
+        made.tables = batches  # keep decoded rows
         return made
 
     def without(self, changes: Iterable[Change]) -> Changes:
-        """Return the changes but for some."""
+        """Return the changes except these."""
         gone = {id(change) for change in changes}
         return Changes([[change for change in self.rows if id(change) not in gone]])
 
@@ -214,7 +214,7 @@ class Changes(_Sequence):
         return Changes([*self.parts, *other.parts], self._decode, self._least)
 
     def _columns(self, parts: Sequence[Part]) -> Callable[[], ArrowChanges | None] | None:
-        """Return a function that makes the columns of one table's changes; None if a part has none."""
+        """Return a function that converts a table's changes to columns, or None if a part has no columns."""
         rows, decode = [part for part in parts if isinstance(part, EntryRows)], self._decode
         if decode is None or len(rows) < len(parts) or sum(map(len, rows)) < max(self._least, 1):
             return None
@@ -222,7 +222,7 @@ class Changes(_Sequence):
         if not tables[0].keys or any(one.names.names != tables[0].names.names for one in tables):
             return None
         if len(tables) > 1 and len({one.merge for one in tables if one.merge}) < len(tables):
-            return None  # versions of one table, whose keys may be equal in two forms
+            return None  # versions of a table, in which equal keys may have different types
         return lambda: _joined(rows, tables, decode)
 
     def __len__(self) -> int:
@@ -250,14 +250,14 @@ def _joined(rows: Sequence[EntryRows], tables: Sequence[Table], decode: Decode) 
 
 
 def _flat(parts: Sequence[Part]) -> Sequence[Change]:
-    """Return all changes in one sequence."""
+    """Concatenate the parts."""
     if len(parts) == 1:
         return parts[0]
     return list(chain.from_iterable(parts))
 
 
 def _sort(changes: Iterable[Change], found: dict[tuple[str, ...], list[Part]]) -> None:
-    """Add changes to the parts of their tables, those that stand one after the other to one part."""
+    """Add changes to the parts of their tables. Consecutive changes of a table share a part."""
     own: dict[tuple[str, ...], list[Change]] = {}
     last, some = None, list[Change]()
     for change in changes:

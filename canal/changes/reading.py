@@ -1,7 +1,4 @@
-"""Entries become changes: rows one by one, and of statements what they do to rows.
-
-Never lets a statement pass that changed rows of a table without any in the log.
-"""
+"""Convert entries to changes. A statement that changed rows without logging them raises UnloggedChangeError."""
 
 from __future__ import annotations
 
@@ -29,14 +26,14 @@ _Name = tuple[str, str]
 
 
 class Reader:
-    """Of one stream of entries, in its order.
+    """Converts the entries of a stream, in order.
 
     Args:
-        is_log: whether statements are changes too; else those that change rows without any in the log are errors.
-        accepts: whether a table's changes come, of which a statement may be.
-        acknowledged: positions (``journal:offset``) of statements that the target's owner has taken care of.
-        json_text: give JSON as the server's text, whatever the instance gives: formats and most targets need it, as objects do
-            not tell all of it.
+        is_log: whether statements are changes too. If not, statements that change rows without logging them are errors.
+        accepts: whether the stream has the changes of a table, to check the tables of a statement.
+        acknowledged: positions (``journal:offset``) of statements that the user has handled in the target.
+        json_text: return JSON as the server's text, regardless of the instance's option. Formats and most targets need the text,
+            because objects lose information.
     """
 
     def __init__(
@@ -71,11 +68,11 @@ class Reader:
         return () if table is None else self.rows(entry, table)
 
     def mark(self) -> int:
-        """Where ``back`` can go to: before what is read from now on."""
+        """Return a mark for ``back`` before the next entry."""
         return self._forgotten + len(self._undo)
 
     def back(self, mark: int) -> None:
-        """What was read since ``mark`` will be read again."""
+        """Return to ``mark``: the entries after the mark are read again."""
         while self.mark() > mark:
             name, former = self._undo.pop()
             if former is None:
@@ -84,7 +81,7 @@ class Reader:
                 self._tables[name] = former
 
     def forget(self, mark: int) -> None:
-        """Nothing before ``mark`` will be read again."""
+        """Drop the state before ``mark``."""
         while self._forgotten < mark:
             self._undo.popleft()
             self._forgotten += 1
@@ -124,13 +121,13 @@ class Reader:
             raise ConfigError(
                 f"the tables {other} and {name} are both called {schema.name}",
                 position=_position(entry),
-                remedy="Give each a pipe of its own, with a filter and a target of its own: a target cannot tell them apart.",
+                remedy="Use a separate pipe for each table, with a separate filter and target: a target cannot tell them apart.",
             )
         self._joined[schema.name] = name
         if found is not None and not self._is_log and (changed := changed_values(found[0].columns, schema.columns)):
             self._refuse(altered(schema.name, changed), _position(entry))
         columns = {column.name: column for column in schema.columns}
-        keys = tuple(column.name for column in schema.keys)  # without one of them, which a field filter took, none are left
+        keys = tuple(column.name for column in schema.keys)  # no key if a field filter dropped a key column
         table = Table(
             schema.name,
             schema.name,
@@ -144,7 +141,7 @@ class Reader:
         return table
 
     def _spellings(self, name: _Name) -> list[_Name]:
-        """The tables that may be this one, which some servers call the same whatever the case of letters."""
+        """Return the known tables that differ at most in case, which some servers consider the same table."""
         return [one for one in self._tables if (one[0].lower(), one[1].lower()) == (name[0].lower(), name[1].lower())]
 
     def _forget(self, name: _Name, *, only_empty: bool = False) -> None:
@@ -153,7 +150,7 @@ class Reader:
                 self._set(one, None)
 
     def _set(self, name: _Name, known: tuple[TableSchema, Table] | None) -> None:
-        """What is known of a table from now on."""
+        """Replace the known state of a table."""
         self._undo.append((name, self._tables.get(name)))
         if known is None:
             self._tables.pop(name, None)
@@ -180,7 +177,7 @@ class Reader:
                 self._set_empty(schema, table)
 
     def _altered(self, entry: Entry, schema: str, table: str) -> str:
-        """What an ALTER may have changed of values, or that nobody knows that; "" for nothing."""
+        """Describe the values that an ALTER may have changed, or why that is unknown. Return "" if no value has changed."""
         known = self._tables.get((schema, table))
         if known is None:
             known = next((self._tables[one] for one in self._spellings((schema, table))), None)
@@ -190,7 +187,7 @@ class Reader:
         return altered(name, "its columns behind that are not known") if what is None else what
 
     def _set_empty(self, schema: str, table: str) -> None:
-        """It has no rows now: an ALTER before the next one changes nothing. Unknown where its rows may be called otherwise."""
+        """Record that a table has no rows, so that an ALTER cannot change values. Skip tables whose name is ambiguous in case."""
         name = schema, table
         is_sure = "".join(name).islower() and self._spellings(name) in ([], [name])
         self._forget(name)
@@ -226,7 +223,7 @@ def with_json(rows: list[ChangedRow], table: Table) -> list[ChangedRow]:
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is JSON: MariaDB has JSON columns without a check of what they hold."""
+    """Return whether a text is JSON. MariaDB does not validate the values of JSON columns."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -235,13 +232,13 @@ def is_json(text: str) -> bool:
 
 
 def _bare(name: _Name) -> Table:
-    """A table of which only its name is known; its own name is "" of a statement that names none."""
+    """Return a table without known columns. ``own_name`` is "" if a statement names no table."""
     joined = ".".join(name) if name[1] else name[0]
     return Table(joined, joined, database=name[0])
 
 
 def row_numbers(entry: Entry) -> Sequence[int]:
-    """The number of each of ``entry.rows`` within its transaction, counted before any filter."""
+    """Return the number of each row of ``entry.rows`` within the transaction, counted before any filter."""
     first = entry.first_row + entry.skip_rows
     if entry.selected is None:
         return range(first, first + entry.row_count)
@@ -249,7 +246,7 @@ def row_numbers(entry: Entry) -> Sequence[int]:
 
 
 def is_new(entry: Entry, schema: str, table: str) -> bool:
-    """Whether the statement makes the table, which was not there before, without rows."""
+    """Return whether the statement creates the table without rows."""
     statement = statement_of(entry)
     is_create = entry.event_type is EventType.CREATE and (schema, table) in statement.tables
     return is_create and not (statement.conditional or statement.doubtful or statement.temporary or statement.selects)
@@ -260,7 +257,7 @@ def _position(entry: Entry) -> str:
 
 
 def origin_of(entry: Entry) -> Origin:
-    """Return where the changes of an entry come from."""
+    """Return the origin of an entry's changes."""
     transaction = entry.transaction
     gtid = transaction.gtid
     return Origin(

@@ -1,6 +1,6 @@
-"""What becomes of a change on its way to a target: left out, cut to some columns, renamed, masked, transformed, sent elsewhere.
+"""Rules that filter, project, rename, mask, transform and route changes on the way to a target.
 
-Never looks at a clock, a file or a connection: a rule that is applied twice to a change gives the same twice.
+Rules are pure: applying a rule to the same change twice returns the same result.
 """
 
 from __future__ import annotations
@@ -42,33 +42,31 @@ def _callable(instance: object, attribute: attrs.Attribute[Any], value: object) 
 @checks_names()
 @attrs.frozen(kw_only=True)
 class Rule:
-    r"""What to do with the changes of some tables. The first rule that names a table is the one that counts.
+    r"""A rule for the changes of some tables. For each table, the first matching rule applies.
 
-    The parts are applied in this order. All callables must be pure: changes come again after a failure.
+    The options apply in this order. All callables must be pure, because changes are delivered again after a failure.
 
     Args:
-        tables: the tables by their names at the source, in the syntax of ``InstanceConfig.filter`` (``shop\.orders_\d+``).
-        where: ``row -> bool``: which rows the target is to have. An update that brings a row in is an insert, one that takes it
-            out a delete.
+        tables: source tables, in the syntax of ``InstanceConfig.filter`` (``shop\.orders_\d+``).
+        where: ``row -> bool``, True for rows that the target should contain. An update that makes a row match is an insert. An
+            update after which the row no longer matches is a delete.
         fields: the columns to keep, in this order.
-        exclude: columns to leave out, where ``fields`` does not say which to keep.
-        defaults: values of columns that a new row lacks (``ABSENT``, or no column of the table), by name.
-        mask: ``value -> value`` by the name of the column; NULL and ``ABSENT`` stay as they are.
-        values: ``row -> value`` by the name of a column, which the row may lack, such as ``canal.Template("{{ row.first }}!")``.
-            The row has all columns of the table, with their defaults and masks.
-        rename: new names by old ones, or ``name -> name`` for all columns, such as ``str.lower``.
-        keys: columns, by their new names, that tell rows apart, where that is not to be the primary key.
-        to: what the target calls the table: a text in which ``{schema}`` and ``{table}`` are those of the source, or
-            ``change -> name``. The part before the last dot is the schema. An update that changes the name is a delete and an
-            insert.
-        merge: name of a column that the target's table has in addition. It holds the name of the source's table
-            (``shop.orders_1``), and is the first column of the key. Two tables may go into one only with it; a TRUNCATE of one of
-            them deletes its rows alone.
-        transform: ``change -> change``, or None (left out), or several changes; made with
-            ``change.evolve(after={**change.after.as_dict(), …})``: a row that is given is the whole row.
+        exclude: the columns to drop, instead of ``fields``.
+        defaults: values by column name, for columns that a new row lacks (``ABSENT``, or no column of the table).
+        mask: ``value -> value`` by column name. NULL and ``ABSENT`` are not passed.
+        values: ``row -> value`` by column name, for existing or new columns, such as ``canal.Template("{{ row.first }}!")``. The
+            row has all columns of the table, with defaults and masks applied.
+        rename: a mapping from old to new column names, or ``name -> name`` for all columns, such as ``str.lower``.
+        keys: key columns by their new names, if the key is not the primary key.
+        to: name of the target table: a text that may contain ``{schema}`` and ``{table}`` of the source, or ``change -> name``.
+            The part before the last dot is the schema. An update that changes the name is a delete and an insert.
+        merge: name of an additional column of the target table. It holds the source table's name (``shop.orders_1``) and is the
+            first column of the key. Merging tables requires it. A TRUNCATE of a source table deletes only the rows of this table.
+        transform: ``change -> change``, returning a change, several changes, or None to drop the change. Create changes with
+            ``change.evolve(after={**change.after.as_dict(), …})``. The new row must be complete.
 
-    With partial row images (binlog_row_image MINIMAL or NOBLOB) a callable sees what the log has of the row, before and after the
-    change. If it asks for a column that the log does not have, the change is refused.
+    With partial row images (binlog_row_image MINIMAL or NOBLOB), a callable sees the columns in the log, from before and after
+    the change. A change is refused if a callable reads a column that is not in the log.
     """
 
     tables: str = ""
@@ -103,7 +101,7 @@ class Rule:
             if not callable(value):
                 raise ConfigError(f"values of a rule must be callable, not the {type(value).__name__} of {name}")
         if self.fields is not None and self.exclude:
-            raise ConfigError("a rule has fields or exclude, not both")
+            raise ConfigError("a rule cannot have both fields and exclude")
         if self.merge and not isinstance(self.to, str):
             raise ConfigError("merge of a rule needs to= with the name of the table to merge into")
         if isinstance(self.to, str):
@@ -115,11 +113,11 @@ class Rule:
             raise ConfigError(f"to of a rule must be text or callable, not {self.to!r}")
 
     def accepts(self, table: Table) -> bool:
-        """Whether it is about this table."""
+        """Return whether the rule matches this table."""
         return self._filter.accepts(table.database, table.own_name) if table.own_name else False
 
     def path(self, table: Table) -> tuple[str, ...]:
-        """What the target calls a table, where ``to`` is no callable."""
+        """Return the target's path of a table, if ``to`` is not a callable."""
         if not isinstance(self.to, str):
             return table.path
         schema, name = table.origin
@@ -127,11 +125,11 @@ class Rule:
 
 
 class Rules:
-    """The rules of one pipe.
+    """The rules of a pipe.
 
     Args:
-        is_log: whether the target takes statements as such.
-        acknowledged: positions (``journal:offset``) of statements that the target's owner has taken care of.
+        is_log: whether the target accepts statements.
+        acknowledged: positions (``journal:offset``) of statements that the user has handled in the target.
     """
 
     def __init__(self, rules: Iterable[Rule], *, is_log: bool = False, acknowledged: Collection[str] = ()) -> None:
@@ -143,7 +141,7 @@ class Rules:
         self._plans: Recent[str, tuple[Table, Plan | None]] = Recent()
 
     def apply(self, change: Change) -> Iterable[Change]:
-        """What becomes of a change; a table that no rule names goes through as it is.
+        """Apply the matching rule. A change of a table without a rule is not modified.
 
         Raises:
             HookError: a callable of a rule raised.
@@ -170,17 +168,17 @@ class Rules:
             raise HookError(
                 f"a rule for {change.table.source} failed: {type(error).__name__}",
                 position=change.origin.position,
-                remedy="Its cause is the exception of the callable.",
+                remedy="See __cause__ for the exception of the callable.",
             ) from error
 
     def name_of(self, source: str) -> str:
-        """What the target calls a table of the source; "" where a callable says so for each change."""
+        """Return the target's name of a source table, or "" if a callable decides for each change."""
         table = Table(source, source)
         rule = next((rule for rule in self._rules if rule.accepts(table)), None)
         return "" if rule is not None and callable(rule.to) else ".".join(table.path if rule is None else rule.path(table))
 
     def table(self, table: Table) -> Table:
-        """Return what the target has for a table, as far as that does not depend on its rows."""
+        """Return the target's table for a source table, as far as it does not depend on the row."""
         plan = self.plan(table)
         return table if plan is None else plan.table
 
@@ -189,14 +187,14 @@ class Rules:
             if change.origin.position in self._acknowledged:
                 return ()
             raise UnloggedChangeError(
-                f"{change.table.source} was emptied by TRUNCATE, and a rule writes its rows to tables that it names by the row",
+                f"TRUNCATE emptied {change.table.source}, whose rows a rule routes to tables by the row",
                 position=change.origin.position,
-                remedy="Take its rows away in the target, then start the pipe once with this position in acknowledged.",
+                remedy="Delete its rows in the target, then start the pipe once with this position in acknowledged.",
             )
         return (change if callable(plan.rule.to) else attrs.evolve(change, table=plan.table),)
 
     def plan(self, table: Table) -> Plan | None:
-        """What becomes of the rows of a table; None if no rule names it.
+        """Return the plan for a table, or None if no rule matches the table.
 
         Raises:
             ConfigError: the rule does not fit the table's columns.
@@ -211,7 +209,7 @@ class Rules:
 
 
 class _Image(Row):
-    """A partial row image as a callable of a rule sees it: it raises for a column that the log does not have."""
+    """A partial row image for a rule's callable. Reading a column that is not in the log raises UnfitChangeError."""
 
     __slots__ = ()
 
@@ -225,14 +223,14 @@ class _Image(Row):
     def _known(key: Any, value: Any) -> Any:
         if value is ABSENT:
             raise UnfitChangeError(
-                f"a rule needs the column {key}, which the log does not have of this row",
+                f"a rule needs the column {key}, which is not in the log for this row",
                 remedy="Set binlog_row_image=FULL at the source. Changes that were logged before can be parked by on_unfit.",
             )
         return value
 
 
 def _seen(row: Row, other: Row | None = None) -> Row:
-    """A row as a callable sees it; what it lacks is that of the other, where that did not change."""
+    """Return the row for a callable, with missing columns from the other image."""
     values = row.values()
     if ABSENT not in values:
         return row
@@ -242,12 +240,12 @@ def _seen(row: Row, other: Row | None = None) -> Row:
 
 
 class Plan:
-    """A rule for one table of certain columns.
+    """A rule compiled for a table with certain columns.
 
     Attributes:
-        table: as the target is to have it.
-        keys: columns of the source that its keys are made of.
-        has_columns: whether ``columns`` does what ``apply`` does, as no callable sees a row or a value.
+        table: the target's table.
+        keys: source columns of the key.
+        has_columns: whether ``columns`` is equivalent to ``apply``, because no callable sees a row or a value.
     """
 
     def __init__(self, rule: Rule, table: Table) -> None:
@@ -270,33 +268,33 @@ class Plan:
         if rule.merge and columns:
             columns += (column_from_text(rule.merge, "varchar(255)", charset="utf8mb4", nullable=False),)
         if len({column.name.lower() for column in columns}) < len(columns):
-            raise ConfigError(f"a rule gives two columns of {table.source} one name: {[one.name for one in columns]}")
+            raise ConfigError(f"a rule renames two columns of {table.source} to the same name: {[one.name for one in columns]}")
         computed = frozenset([new[name] for name in fitted.computed] + [rule.merge] * bool(rule.merge))
         self.table = self._made(table, columns, [new[name] for name in table.keys], computed)
         self._tables: Recent[str, Table] = Recent()
         self._is_same = columns == table.columns and not rule.mask and not own
         self._wanted = wanted
-        #: Of each column of the target the one of the source that it is; or None, and its value.
+        #: The source column of each target column, or None for a constant.
         self._sources = [name if name in names else None for name in wanted] + [None] * bool(self._merged)
         self.constants: Sequence[Any] = [rule.defaults.get(name) for name in wanted] + list(self._merged)
         sources = dict(zip([column.name for column in columns], self._sources))
         self.keys: Sequence[str] = [name for key in self.table.keys if (name := sources[key]) is not None]
         is_plain = not any((rule.where, rule.transform, rule.mask, rule.values, callable(rule.to)))
         self.has_columns = is_plain and bool(self.keys)
-        #: An insert that lacks a column has its default instead.
+        #: A missing column of an insert gets the default.
         has_defaults = any(name in names for name in rule.defaults)
         self.slots: Sequence[int | None] | None = (
             None if not is_plain or has_defaults else [None if one is None else names.index(one) for one in self._sources]
         )
         self._all = ColumnNames(tuple(names + [name for name in rule.defaults if name not in names])) if rule.values else None
-        #: Of each column its number at the source (-1: none), its default and its mask.
+        #: Of each column: the number of the source column (-1: none), the default and the mask.
         self._steps = [
             (names.index(one) if one in names else -1, rule.defaults.get(one, ABSENT), rule.mask.get(one))
             for one in (wanted if self._all is None else self._all.names)
         ]
 
     def columns(self, changes: ArrowChanges) -> ArrowChanges | None:
-        """Return the changes with the columns of the target's table; None if a constant has no such column."""
+        """Return the changes with the columns of the target's table, or None if a constant does not fit the column's type."""
         import pyarrow as pa
 
         from canal.formats.arrow import arrow_type
@@ -343,7 +341,7 @@ class Plan:
         rule = self.rule
         before, after, op = change.before, change.after, change.op
         if rule.where is not None:
-            was, now = before, after  # an image lacks what did not change, which the other may have
+            was, now = before, after  # an image may lack unchanged columns that the other image has
             before = before if was is not None and rule.where(_seen(was)) else None
             after = after if now is not None and rule.where(_seen(now, was)) else None
             if before is None and after is None:
@@ -361,7 +359,7 @@ class Plan:
         return routed
 
     def _routed(self, change: Change) -> Sequence[Change]:
-        """The change in the table that its row names; where that is another one than before, a delete and an insert."""
+        """Route the change to the table chosen by the row. If the table changes, return a delete and an insert."""
         assert callable(self.rule.to)
         before, after = change.before, change.after
         was = None if before is None else _seen(before)
@@ -377,13 +375,18 @@ class Plan:
         )
 
     def _named(self, name: str) -> Table:
-        """One object for each name."""
+        """Return the same Table object for the same name."""
         if name not in self._tables:
             self._tables[name] = attrs.evolve(self.table, name=name)
         return self._tables[name]
 
     def _row(self, row: Row | None, other: Row | None = None, *, is_new: bool = False) -> Row | None:
-        """A row image of the target's table. ``other``: the image before, for computed columns; ``is_new``: of an insert."""
+        """Map a row image to the target's table.
+
+        Args:
+            other: the image before the change, for computed columns.
+            is_new: whether the change is an insert.
+        """
         if row is None:
             return None
         values = row.values()
@@ -407,7 +410,7 @@ class Plan:
         return found
 
     def _computed(self, found: list[Any], other: list[Any] | None, *, is_after: bool) -> list[Any]:
-        """The wanted columns, with those that a callable makes: ``ABSENT`` in an image before the change that lacks a column."""
+        """Return the wanted columns, with computed ones. ``ABSENT`` if the image before the change lacks a column."""
         assert self._all is not None
         whole = Row(tuple(found), self._all)
         seen = _seen(whole, None if other is None else Row(tuple(other), self._all))
@@ -436,7 +439,7 @@ class Plan:
         made = [found] if isinstance(found, Change) else list(found)
         for one in made:
             if not isinstance(one, Change):
-                raise ConfigError(f"a transform must give changes or None, not {type(one).__name__}")
+                raise ConfigError(f"a transform must return changes or None, not {type(one).__name__}")
             for side in ("before", "after"):
                 if isinstance(row := getattr(one, side), _Image):
                     setattr(one, side, Row(row.values(), one.table.names))

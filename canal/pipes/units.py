@@ -1,7 +1,4 @@
-"""What a pipe commits at once: a message that ends where a transaction does, fetched and decoded ahead.
-
-Never acks anything.
-"""
+"""The units that a pipe commits: messages that end with a transaction, fetched and decoded ahead of the writer."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ from canal.model import Entry
 from canal.pipes.rules import Rules
 from canal.position import Position
 
-#: Seconds that a get waits for something, after which a stop is seen; and rows that were there, while they are read.
+#: Seconds that a get waits, and so the delay of a stop; and the same during an initial load.
 POLL: Final = 0.5
 POLL_LOADING: Final = 0.05
-#: Seconds to wait for more of a transaction before one looks again.
+#: Seconds to wait for the rest of a transaction before the next attempt.
 _GROW: Final = 0.1
 #: More rows than any store holds.
 _ALL: Final = 1 << 30
@@ -39,37 +36,37 @@ _MOST: Final = 10_000
 
 @attrs.define(eq=False)
 class Unit:
-    """A message that ends where a transaction does, and what it comes to."""
+    """A message that ends with a transaction, and its changes."""
 
     message: Message
     start: Position
-    """Before it, or earlier with nothing in between."""
+    """A position before the message. No change lies between."""
     end: Position
     epoch: int
     entries: list[Entry]
     mark: int = 0
     changes: Changes = attrs.field(factory=lambda: Changes(()), repr=False)
-    """Those of each entry."""
+    """The changes of each entry."""
     parked: list[Change] = attrs.field(factory=list)
-    """What a rule could not be applied to, where that is to be parked."""
+    """Changes for the dead letters, because a rule failed."""
     asked: int = 0
-    """The number of row changes that were fetched at once, about."""
+    """The requested number of row changes."""
     failure: CanalError | None = None
-    """What lies right behind ``end`` and cannot be read: the message is not to be acked."""
+    """The error that follows right after ``end``. The message must not be acknowledged then."""
 
     def behind(self, position: Position) -> Changes:
-        """The changes that are not before a position of the same log."""
+        """Return the changes after a position of the same log."""
         return self.changes.after(len(self.entries) - len(unskipped(self.entries, position)))
 
 
 @attrs.define(eq=False)
 class Units:
-    """The units of one client, the next of which is fetched while one is written.
+    """The units of a client. The next unit is fetched while the pipe writes the current unit.
 
     Attributes:
-        is_over: nothing will ever come again.
-        arrow_from: the number of changes of a table from which on columns are made of them; None: never.
-        encode: makes of an entry's changes what a log target writes; None: it is given rows.
+        is_over: whether the source has ended.
+        arrow_from: a table with fewer changes is not converted to columns. None: never convert.
+        encode: encodes an entry's changes for a log target. None: the target accepts rows.
     """
 
     instance: Instance
@@ -78,7 +75,7 @@ class Units:
     linger: float
     reader: Reader
     rules: Rules | None
-    """What becomes of changes; None: each goes through as it is."""
+    """The rules of the pipe. None: changes are not modified."""
     is_whole: bool
     on_large: Literal["stop", "pieces"]
     parks: bool
@@ -99,10 +96,10 @@ class Units:
         self._threads = ThreadPoolExecutor(1, f"canal-{self.instance.destination}-pipe-ahead")
 
     def next(self) -> Unit | None:
-        """The next unit; None: nothing has come for a while, or ``is_over``.
+        """Return the next unit, or None if no change arrives for a while, or if the source has ended (``is_over``).
 
         Raises:
-            CanalError: what stopped the parser; a transaction is larger than the store.
+            CanalError: the error that stopped the parser, or a transaction is larger than the store.
             StateError: the instance was stopped.
         """
         ahead, self._ahead = self._ahead or self._threads.submit(self._fetch), None
@@ -116,57 +113,57 @@ class Units:
         return unit
 
     def ack(self, unit: Unit) -> None:
-        """Ack the oldest unit.
+        """Acknowledge the oldest unit.
 
         Raises:
-            CanalError: as ``Instance.ack``.
+            CanalError: as in ``Instance.ack``.
         """
         self.instance.ack(unit.message.id, client_id=self.client_id)
         self._out.popleft()
 
     def pace(self, unit: Unit, seconds: float) -> None:
-        """Fetch twice as many changes at once as a unit that was full and slow to write, or else half as many as now.
+        """Double the size of units after a full unit that was slow to write, else halve it.
 
-        A commit of a lake takes as long for ten thousand changes as for ten. Existing rows can be written only if the stream
+        A commit of a lake costs the same for ten changes and for ten thousand. An initial load makes progress only if the stream
         keeps up with the source.
         """
         is_slow = seconds > _SLOW and unit.message.row_count >= unit.asked
         self._size = max(min(2 * unit.asked, _MOST) if is_slow else self._size // 2, self.batch_size)
 
     def rollback(self) -> None:
-        """Have all that is not acked again."""
+        """Fetch all unacknowledged changes again."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             self._interrupt.set()
-            with contextlib.suppress(Exception):  # it comes again too
+            with contextlib.suppress(Exception):  # the next fetch raises the error again
                 if (unit := ahead.result()) is not None:
                     self._out.append(unit)
             self._interrupt.clear()
         if self._out:
             self.reader.back(self._out[0].mark)
         self._out.clear()
-        with contextlib.suppress(CanalError):  # it was stopped, or another process is active
+        with contextlib.suppress(CanalError):  # the instance was stopped, or another process is active
             self.instance.rollback(client_id=self.client_id)
         self._end = None
 
     def seek(self, position: Position) -> None:
-        """Go on at a position."""
+        """Continue at a position."""
         self.rollback()
         self.instance.seek(self.client_id, position)
 
     def close(self) -> None:
-        """Roll back what is not acked, and end the thread."""
+        """Roll back unacknowledged changes and end the thread."""
         self.rollback()
         self._threads.shutdown()
 
-    # -- on the thread that fetches -------------------------------------------------------------------------------------
+    # -- in the fetch thread -------------------------------------------------------------------------------------------
 
     def _fetch(self) -> Unit | None:
         with as_own():
             return self._next()
 
     def _next(self) -> Unit | None:
-        over = self.instance._is_over(self.client_id)  # before the get: what came last goes first
+        over = self.instance._is_over(self.client_id)  # before the get, because remaining changes have priority
         asked = self._size
         message = self._get(asked, self.linger)
         if message and self.is_whole:
@@ -182,7 +179,7 @@ class Units:
         return self.instance._read(size, self.poll, linger, self.client_id)
 
     def _whole(self, message: Message) -> Message:
-        """The same message, or a shorter or longer one in its stead, which ends where a transaction does."""
+        """Replace the message by a shorter or longer message that ends with a transaction."""
         size, waited, count = self._size, -1.0, 0
         while message and not message.entries[-1].is_end:
             rows, before, count = _rows_to_an_end(message), count, len(message.entries)
@@ -193,7 +190,7 @@ class Units:
                     break
                 if is_stuck:
                     raise self._too_large(message)
-            size = min(2 * size, _ALL)  # it may be asked for often, until the rest has come
+            size = min(2 * size, _ALL)  # doubles, because the rest of the transaction may take many attempts
             self.instance.rollback(message.id, client_id=self.client_id)
             if self._interrupt.is_set():
                 return Message(-1, [])
@@ -205,12 +202,12 @@ class Units:
             "a transaction is larger than the store, so it cannot be one commit",
             destination=self.instance.destination,
             position=message.entries[0].transaction,
-            remedy="Raise store_entries and store_bytes of the InstanceConfig, or let it be committed in pieces by "
-            'on_large="pieces": a reader of the target may then see a part of it.',
+            remedy='Raise store_entries and store_bytes of the InstanceConfig, or set on_large="pieces" to commit it in '
+            "pieces: a reader of the target may then see a part of it.",
         )
 
     def _is_stuck(self, before: float) -> tuple[bool, float]:
-        """Whether the writer of the store has waited for room since ``before``, while one batch of this client fills it."""
+        """Return whether the parser has waited for room since ``before`` while a single batch of this client fills the store."""
         status = self.instance.status()
         client = next((one for one in status.clients if one.client_id == self.client_id), None)
         if client is None or status.store is None or client.batches != 1 or client.unacked_entries != status.store.entries:
@@ -220,7 +217,7 @@ class Units:
     def _unit(self, message: Message) -> Unit:
         epoch, end = message.epoch, message.position
         assert end is not None
-        if self._end is None or epoch != self._epoch:  # what was handed out in an earlier turn does not count
+        if self._end is None or epoch != self._epoch:  # a batch of an earlier turn does not count
             self._end = self.instance.position(self.client_id)
         unit = Unit(message, self._end, end, epoch, list(message.entries), self.reader.mark())
         self._end, self._epoch = end, epoch
@@ -228,7 +225,7 @@ class Units:
         return unit
 
     def _read(self, unit: Unit) -> None:
-        """Fill in the changes, up to what cannot be read."""
+        """Fill in the changes, up to the first entry that cannot be read."""
         if self.encode is not None:
             try:
                 unit.changes = Changes([self._undecoded(entry, unit) for entry in unit.entries])
@@ -247,9 +244,9 @@ class Units:
             except CanalError:  # the rows say up to where they can be read
                 self.reader.back(unit.mark)
                 unit.parked.clear()
-        made: list[Change] = []  # in one list: a container for each entry would cost more than what it saves
+        made: list[Change] = []  # a single list is cheaper than a container per entry
         starts: list[int] = []
-        whole = rows = 0  # up to the last end of a transaction
+        whole = rows = 0  # entries and rows up to the last end of a transaction
         for number, entry in enumerate(unit.entries):
             starts.append(len(made))
             try:
@@ -269,10 +266,10 @@ class Units:
             if isinstance(part, EntryRows):
                 part.encoded = encode(part)
                 if part.encoded is None:
-                    assert part.rows is not None  # what cannot be decoded is an error here
+                    assert part.rows is not None  # raises if the rows cannot be decoded
 
     def _undecoded(self, entry: Entry, unit: Unit) -> Sequence[Change]:
-        """The changes of an entry, decoded only if a rule has to see them."""
+        """Return the changes of an entry. They are decoded now only if a rule needs the rows."""
         table = self.reader.table(entry)
         if table is None:
             return self._applied(self.reader.changes(entry), unit)
@@ -300,7 +297,7 @@ class Units:
 
 
 def decoder_of_columns() -> Decode | None:
-    """Return the function that makes columns of rows, or None if it is not installed."""
+    """Return the function that converts rows to columns, or None if pyarrow is not installed."""
     try:
         from canal.formats.change_columns import change_columns
     except ImportError:
@@ -309,7 +306,7 @@ def decoder_of_columns() -> Decode | None:
 
 
 def _rows_to_an_end(message: Message) -> int:
-    """How many row changes and statements are before the last end of a transaction in a message; 0: there is no end."""
+    """Return the number of row changes and statements up to the last end of a transaction, or 0 if there is no end."""
     count = last = 0
     for entry in message.entries:
         count += entry.header.row_count if entry.row_change.schema is not None else bool(entry.row_change.sql)

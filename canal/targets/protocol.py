@@ -27,16 +27,16 @@ class Guarantee(enum.Enum):
     """A target's guarantee for changes that it receives more than once."""
 
     ONCE = "once"
-    """Exactly once: one commit has changes and progress, and a late writer is refused."""
+    """Exactly once: a commit contains changes and progress, and a late writer is refused."""
 
     VERSIONED = "versioned"
-    """At least once, idempotent: each key stores its version, so a late writer never overwrites it."""
+    """At least once, idempotent: each key stores a version, so a late writer never overwrites a newer value."""
 
     REPEATABLE = "repeatable"
-    """At least once, idempotent for one writer at a time: rows are put and deleted by key."""
+    """At least once, idempotent for a single writer: rows are put and deleted by key."""
 
     APPENDED = "appended"
-    """At least once: each message has the id of its change, so that a reader can drop duplicates."""
+    """At least once: each message has the id of the change, so that a reader can drop duplicates."""
 
     @property
     def promise(self) -> str:
@@ -51,7 +51,7 @@ _PROMISES: Final = {
     Guarantee.APPENDED: "at least once, each with an id to drop repeats by",
 }
 
-#: "all": one commit has all tables of a source transaction, so readers never see half of a transaction.
+#: "all": a commit contains all tables of a source transaction, so readers never see half of a transaction.
 #: "table": each table has a separate commit and progress.
 Scope = Literal["all", "table"]
 
@@ -67,7 +67,7 @@ def _pair(value: Iterable[int]) -> tuple[int, int]:
 
 @attrs.frozen
 class TableProgress:
-    """Progress of one table, by the numbers of its changes. The table has all changes up to (``txn``, ``ord``)."""
+    """Progress of a table. The table has all changes up to (``txn``, ``ord``)."""
 
     txn: int
     """``_txn`` of the last applied change. For a pipe: the number of the commit."""
