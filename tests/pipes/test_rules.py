@@ -200,7 +200,7 @@ def test_merge_needs_a_name_and_a_column_that_is_not_there(fake_binlog: FakeBinl
         canal.Rule(merge="origin")
     fake_binlog.table("shop", "o_1", "id INT PRIMARY KEY, Origin INT").insert({"id": 1, "Origin": 1})
 
-    with pytest.raises(canal.ConfigError, match="two columns of shop.o_1 one name"):
+    with pytest.raises(canal.ConfigError, match="two columns of shop.o_1 to the same name"):
         piped(fake_binlog, target, folder, merging())
 
 
