@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -100,3 +101,13 @@ class RingBesideAList(RuleBasedStateMachine):
 
 
 TestRing = RingBesideAList.TestCase
+
+
+@pytest.mark.parametrize("limit", ["rows", "bytes"])
+def test_take_begin_whose_row_exceeds_a_limit_leaves_begin_for_the_next_batch(limit: str) -> None:
+    entries = [row(transaction(0)), *whole(1, 2)]
+    ring = Ring(_MOST, _ROOM)
+    ring.put(entries, 0)
+    rows, size = (2, _ROOM) if limit == "rows" else (9, sum(entry.size for entry in entries[:2]))
+
+    assert ring.take(0, rows, size, False, False) == entries[:1]
