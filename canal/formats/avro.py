@@ -1,6 +1,6 @@
-"""Debezium's events as Avro in the wire form of a schema registry: a zero byte, four bytes of the schema's number, the record.
+"""Debezium's events as Avro in a schema registry's wire format: a zero byte, the schema's id in four bytes, the record.
 
-Never asks the registry twice for one schema.
+Never registers the same schema twice while its id is cached.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from canal.formats.text import dumps
 _TYPES: Final = {"int16": "int", "int32": "int", "int64": "long"}
 _LOGICAL: Final = {"Decimal": "decimal", "Date": "date", "Time": "time-millis", "Timestamp": "timestamp-millis"}
 
-#: ``subject, schema -> number``: what gives a schema its number.
+#: ``subject, schema -> id``: registers a schema and returns its id.
 Register = Callable[[str, str], int]
 
 
@@ -40,18 +40,18 @@ class SchemaRegistry:
 
     Args:
         url: such as ``https://user:password@registry:8081``.
-        timeout: seconds for an answer.
+        timeout: seconds to wait for a response.
     """
 
     url: str = attrs.field(repr=False)
     timeout: float = 30.0
 
     def __call__(self, subject: str, schema: str) -> int:
-        """The number of a schema, which is registered where it is new.
+        """Return the id of a schema. Register the schema if it is new.
 
         Raises:
-            TargetError: the registry refuses it.
-            ConnectionLostError: it cannot be reached.
+            TargetError: if the registry rejects the schema.
+            ConnectionLostError: if the registry is unreachable or its response is invalid.
         """
         parts = urllib.parse.urlsplit(self.url)
         address = parts._replace(netloc=parts.netloc.rpartition("@")[2], path=f"{parts.path.rstrip('/')}/subjects/")
@@ -78,13 +78,14 @@ class SchemaRegistry:
 
 @attrs.frozen(kw_only=True)
 class DebeziumAvro(DebeziumEvents):
-    """Debezium's events as its Avro converter writes them. Keys and values are registered as ``<topic>-key`` and
-    ``<topic>-value``; the topic is ``<prefix>.<database>.<table>``. Headers are JSON.
+    """Debezium's events as its Avro converter writes them.
+
+    Subjects are ``<topic>-key`` and ``<topic>-value``. The topic is ``<prefix>.<database>.<table>``. Headers are JSON.
 
     Args:
-        register: returns the number of a schema, such as ``SchemaRegistry(url)``.
+        register: returns the id of a schema, such as ``SchemaRegistry(url)``.
 
-    The others are those of ``DebeziumJson``.
+    The other arguments are the same as in ``DebeziumJson``.
     """
 
     is_text: ClassVar[bool] = False
@@ -98,7 +99,7 @@ class DebeziumAvro(DebeziumEvents):
     def _form(self, table: Table) -> RowWriter:
         fields = list(self._shape(table).fields.values())
         pieces = [ColumnPiece(_given(one, _writer(one.schema)), _styles(one, one.schema["optional"])) for one in fields]
-        # Those of a key are never optional.
+        # Key columns are never optional.
         keys = [ColumnPiece(_given(one, _writer({**one.schema, "optional": False})), _styles(one, False)) for one in fields]
         others = [ColumnPiece(json_piece(one), one.styles) for one in fields]
         empty = [b""] * len(fields)
@@ -152,7 +153,7 @@ class DebeziumAvro(DebeziumEvents):
         ]
 
     def _number(self, subject: str, schema: Schema) -> bytes:
-        """Return what stands before a record of a schema, which is registered if it is new."""
+        """Return the bytes before a record: the zero byte and the schema's id. Register the schema if it is new."""
         text = json.dumps(_avro(schema, {}), separators=(",", ":"))
         found = self._numbers.get((subject, text))
         if found is None:
@@ -197,7 +198,7 @@ _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 def _writer(schema: Schema) -> Callable[[Any], bytes]:
-    """Return what writes the values of a Connect schema. Of what is optional the number of the type in the union is first."""
+    """Return a function that writes values in a Connect schema. Optional values start with the type's index in the union."""
     kind = schema["type"]
     write = _struct(schema) if kind == "struct" else _array(schema) if kind == "array" else _WRITERS[kind]
     if not schema["optional"]:
@@ -210,7 +211,7 @@ def _given(one: Field, write: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return piece_of(one, lambda value: write(one.give(value)))
 
 
-#: The ways of JSON, and those of Avro in their places.
+#: Maps each JSON style to the equivalent Avro style.
 _WAYS: Final = {
     put.INTEGER: put.AVRO_LONG,
     put.UTF8_TEXT: put.AVRO_TEXT,
@@ -223,7 +224,7 @@ _WAYS: Final = {
 
 
 def _styles(one: Field, is_optional: bool) -> dict[int, tuple[int, int]]:
-    """Return the shortcuts of a column; bytes that are text of base64 have none."""
+    """Return a column's shortcuts. Bytes represented as base64 text have no shortcut."""
     is_bytes = one.schema["type"] == "bytes"
     found = {}
     for kind, (way, param) in one.styles.items():
@@ -238,12 +239,12 @@ def _styles(one: Field, is_optional: bool) -> dict[int, tuple[int, int]]:
 
 
 def _name(text: str) -> str:
-    """What Avro takes as a name: other characters are underscores."""
+    """Return a valid Avro name: replace invalid characters with underscores."""
     return ".".join(re.sub(r"^(\d)", r"_\1", re.sub(r"\W", "_", part, flags=re.ASCII)) for part in text.split("."))
 
 
 def _avro(schema: Schema, seen: dict[str, str]) -> Any:
-    """The Avro schema of a Connect schema; what is optional is a union with null."""
+    """Convert a Connect schema to Avro. An optional schema becomes a union with null."""
     kind = _record(schema, seen) if schema["type"] == "struct" else _simple(schema, seen)
     if not schema["optional"]:
         return kind

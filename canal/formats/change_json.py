@@ -1,6 +1,6 @@
-"""A change as one line of JSON, for logs of changes: what happened to which row, and its place in the source's log.
+"""A change as one line of JSON, for change logs: the operation, the row, and the position in the source's log.
 
-Never loses a value: what JSON has no type for is text.
+Never loses a value: types that JSON lacks become text.
 """
 
 from __future__ import annotations
@@ -28,25 +28,35 @@ from canal.rows import native
 from canal.rows.values import ABSENT, Absent, JsonText, PartialJson
 from canal.schema import ColumnSchema
 
-# json.dumps makes one each time
+# json.dumps creates a new encoder for each call
 _encode = json.JSONEncoder(separators=(",", ":"), default=document_member).encode
 _encode_row = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=document_member).encode
-#: Types of most values, which stand in JSON as they are.
+#: The most frequent types. JSON represents their values directly.
 _PLAIN: Final = frozenset((int, str, float, type(None)))
 
 
 def document(change: Change) -> dict[str, Any]:
-    """The members of a change's JSON, in their order.
+    """Return the members of a change's JSON in order.
 
-    ``id`` (the same whenever the change is given again), ``op`` (canal's event type), ``table``, ``key`` (of all keys that the
-    source calls equal the same one), ``before``, ``after``, ``ts`` (milliseconds since 1970), ``transaction`` (GTID, or
-    journal:offset), ``position``. Values are numbers, text, true, false and null. NaN, Infinity, DECIMAL, dates and times (as
-    MySQL writes them) are text. Bytes are base64, and their columns are listed in ``base64``. JSON of an instance that gives
-    objects is itself. A column that the row image does not hold is left out.
+    * ``id``: the same if the change is delivered again.
+    * ``op``: canal's event type.
+    * ``table``
+    * ``key``: the same for all keys that are equal in the source.
+    * ``before``, ``after``: the rows.
+    * ``ts``: milliseconds since 1970.
+    * ``transaction``: the GTID, or journal:offset.
+    * ``position``
 
-    Only some changes have ``sql`` (of a statement), ``partial`` (how JSON columns were changed if their value is not known) and
-    ``error`` (of a parked change). A column that is bytes before the change and text after it, or the reverse, is listed in
-    ``base64_before`` or ``base64_after`` instead.
+    Values are numbers, text, true, false and null. NaN, Infinity and DECIMAL are text. Dates and times are text in MySQL's
+    format. Bytes are base64, and ``base64`` lists their columns. If the instance decodes JSON into objects, JSON columns are
+    nested values. Columns absent from the row image are omitted.
+
+    Only some changes have these members:
+
+    * ``sql``: the text of a statement.
+    * ``partial``: how the change modified JSON columns with unknown values.
+    * ``error``: why a parked change was rejected.
+    * ``base64_before``, ``base64_after``: columns with bytes in this image but text in the other image. ``base64`` omits them.
     """
     old: dict[str, None] = {}
     new: dict[str, None] = {}
@@ -69,14 +79,14 @@ def document(change: Change) -> dict[str, Any]:
 
 
 def _key(table: Table, row: Row) -> dict[str, Any]:
-    """The values of the key that the row image has, as ``KeyRules.written`` says."""
+    """Return the key values in the row image, as canonicalized by ``KeyRules.written``."""
     names = [name for name in table.keys if not isinstance(row[name], (Absent, PartialJson))]
     numbers = [table.names.index(name) for name in names]
     return _members(names, KeyRules.of(table.columns, numbers).written(tuple([row[name] for name in names])), {}, {})
 
 
 def _more(change: Change, old: dict[str, None], new: dict[str, None], partial: dict[str, str]) -> dict[str, Any]:
-    """The members that few changes have; ``old`` and ``new`` are the columns that are bytes before and after the change."""
+    """Return the uncommon members. ``old`` and ``new`` are the columns with bytes before and after the change."""
     only_old = [name for name in old if name not in new and _is_text(change.after, name)]
     only_new = [name for name in new if name not in old and _is_text(change.before, name)]
     more = {
@@ -96,7 +106,7 @@ def _is_text(row: Row | None, name: str) -> bool:
 
 @attrs.frozen
 class ChangeJson(RowEncoder):
-    """Makes the text of ``document``, in ASCII; numbers of up to 64 bits stand as they are."""
+    """Encodes ``document`` as JSON text in ASCII. Numbers up to 64 bits are JSON numbers."""
 
     def _statement(self, change: Change) -> Sequence[Encoded]:
         return (Encoded(None, _encode(document(change)).encode()),)
@@ -145,7 +155,7 @@ class ChangeJson(RowEncoder):
         return before, after, literals
 
 
-#: Numbers of literals.
+#: Indexes into the literals.
 _HEAD, _PART, _OTHER_PART, _END, _SQL, _REST = range(6)
 
 
@@ -155,7 +165,7 @@ def _key_steps(table: Table, side: int, is_whole: bool) -> list[tuple[int, Any]]
 
 
 def _without_partial(table: Table, values: Sequence[Any] | None, partial: dict[str, str]) -> Sequence[Any] | None:
-    """Return values without the documents of which only changes are known, and add those to ``partial``."""
+    """Return the values, with partial JSON documents replaced by ABSENT. Add the partial documents to ``partial``."""
     if values is None:
         return None
     partial |= {name: one.expression(name) for name, one in zip(table.names.names, values) if isinstance(one, PartialJson)}
@@ -167,15 +177,15 @@ def _more_text(members: Mapping[str, Any]) -> bytes:
 
 
 def row_json(row: Row) -> str:
-    """A row alone as JSON, its values as in ``document``; bytes are base64."""
+    """Return only a row as JSON, with values as in ``document``. Bytes are base64."""
     return _encode_row(_row(row, {}, {}))
 
 
 def key_json(row: Row, keys: Sequence[str], columns: Sequence[ColumnSchema] = ()) -> str:
-    """Return the values of key columns as a JSON object of ASCII: the same text for what the source calls one key.
+    """Return key values as a JSON object in ASCII. Keys that are equal in the source have the same text.
 
     Args:
-        columns: of the row, by which equal keys are known: ``KeyRules.written``.
+        columns: the row's columns, for canonical values: see ``KeyRules.written``. Default: use the values unchanged.
     """
     values = tuple([row[name] for name in keys])
     if columns:
@@ -213,17 +223,17 @@ def _members(names: Iterable[str], values: Iterable[Any], binary: dict[str, None
 
 @functools.lru_cache(4096)
 def _member(name: str) -> str:
-    """The beginning of a member."""
+    """Return the start of a JSON member: its name and a colon."""
     return f"{_quoted(name)}:"
 
 
 def _ascii(text: str) -> str:
-    """JSON text in ASCII: what is beyond it stands in strings."""
+    """Return JSON text in ASCII. Other characters occur only in strings, so JSON escapes can replace them."""
     return text if text.isascii() else "".join(char if char < "\x7f" else _quoted(char)[1:-1] for char in text)
 
 
 def _piece(value: Any) -> bytes:
-    """Return the JSON of a value in ASCII."""
+    """Return a value as JSON in ASCII."""
     kind = type(value)
     if kind is int:
         return b"%d" % value
@@ -236,7 +246,7 @@ def _piece(value: Any) -> bytes:
     return _encode(_members(("",), (value,), {}, {})[""]).encode()
 
 
-#: How any value is written.
+#: How to write any value.
 VALUE: Final = ColumnPiece(
     _piece,
     {
@@ -251,5 +261,5 @@ VALUE: Final = ColumnPiece(
         native.DOUBLE: (put.REAL, 0),
     },
 )
-#: Makes the line of a change: the text of ``document``.
+#: Encodes a change as one line: the text of ``document``.
 line: Final = ChangeJson()

@@ -1,6 +1,6 @@
-"""Columns as Debezium gives them: for each its Connect schema, and what makes its values.
+"""Columns as Debezium represents them: the Connect schema and the value function for each column.
 
-Never gives a value that its schema cannot hold: such a one is a ValueError, which says what it is.
+Never returns a value that the schema cannot represent: raises ValueError with the reason.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _INTEGERS: Final = {
 }
 _LOGICAL: Final = "org.apache.kafka.connect.data."
 _TIMES: Final = "io.debezium.time."
-#: Spaces between the parts of a document, where the text of a value is left as it is.
+#: Matches white space between JSON tokens. The group matches strings, to keep them unchanged.
 _SPACES: Final = re.compile(r'("(?:[^"\\]|\\.)*")|\s+')
 
 
 @attrs.frozen
 class Modes:
-    """Debezium's options of the same meaning: ``decimal.handling.mode``, ``time.precision.mode``,
-    ``bigint.unsigned.handling.mode`` and ``binary.handling.mode``."""
+    """Debezium's options ``decimal.handling.mode``, ``time.precision.mode``, ``bigint.unsigned.handling.mode`` and
+    ``binary.handling.mode``, in this order."""
 
     decimals: Literal["precise", "double", "string"]
     times: Literal["adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"]
@@ -51,21 +51,21 @@ class Modes:
 
 @attrs.frozen
 class Field:
-    """A column: ``schema`` with its name under ``field``; ``give`` makes its values, of which bytes stay bytes."""
+    """A column. ``schema`` includes the column name as ``field``. ``give`` returns values; bytes remain bytes."""
 
     name: str
     schema: Schema
     make: Callable[[Any], Any]
     zero: Any
-    """What stands for a date that is none in a column that cannot be null."""
+    """Replacement for a zero date in a NOT NULL column."""
     styles: Mapping[int, tuple[int, int]] = attrs.field(factory=dict)
-    """Shortcuts to the JSON of values: see ``canal.formats.encoder.ColumnPiece``."""
+    """Shortcuts for JSON values: see ``canal.formats.encoder.ColumnPiece``."""
 
     def give(self, value: Any) -> Any:
-        """The value.
+        """Convert a value to the schema.
 
         Raises:
-            ValueError: the schema has none that means the same.
+            ValueError: if the schema has no equivalent value.
         """
         if value is None:
             return None
@@ -81,7 +81,7 @@ class Field:
 
 
 def field(column: ColumnSchema, modes: Modes) -> Field:
-    """What a column is."""
+    """Return the schema and value function for a column."""
     kind, name, parameters, make, zero = _kind(column, modes)
     schema: dict[str, Any] = {"type": kind, "optional": bool(column.nullable) and not column.key}
     if kind == "struct":
@@ -97,7 +97,7 @@ def field(column: ColumnSchema, modes: Modes) -> Field:
 
 
 def _styles(column: ColumnSchema, modes: Modes) -> dict[int, tuple[int, int]]:
-    """Return the shortcuts from bytes of the log to the JSON of values, by the kind of the decoder."""
+    """Return the shortcuts from log bytes to JSON values, by decoder kind."""
     code = type_code(column)
     if code in (codes.GEOMETRY, codes.VECTOR, codes.JSON) or column.base_type == "json":
         return {}
@@ -130,7 +130,7 @@ _Kind = tuple[str, str, Any, Callable[[Any], Any], Any]
 
 
 def _kind(column: ColumnSchema, modes: Modes) -> _Kind:
-    """(type, name, parameters, what makes values, what stands for a zero date)."""
+    """Return (type, name, parameters, value function, replacement for a zero date)."""
     code = type_code(column)
     if code in _INTEGERS:
         return _INTEGERS[code][column.unsigned], "", None, int, None
@@ -166,12 +166,12 @@ def _text(value: Any) -> str:
 
 
 _TEXT: Final[_Kind] = ("string", "", None, _text, None)
-#: MariaDB's types whose values are text.
+#: MariaDB types with text values.
 _TEXT_FORM: Final = ("uuid", "inet4", "inet6")
 
 
 def _unscaled(scale: int) -> Callable[[Any], bytes]:
-    """The unscaled number as Java's BigInteger has it: two's complement, as few bytes as hold it."""
+    """Return a function that encodes unscaled numbers like Java's BigInteger: two's complement in as few bytes as possible."""
 
     def make(value: Any) -> bytes:
         sign, digits, exponent = Decimal(value).as_tuple()
@@ -291,7 +291,7 @@ def _datetime(digits: int, modes: Modes) -> _Kind:
 
 
 def _zoned(digits: int) -> Callable[[datetime], str]:
-    """With as many digits of the fraction as the column has."""
+    """Return a function that formats times in UTC with as many fraction digits as the column has."""
 
     def make(value: datetime) -> str:
         moment = value.astimezone(UTC).replace(tzinfo=None)
@@ -302,7 +302,7 @@ def _zoned(digits: int) -> Callable[[datetime], str]:
 
 
 def _iso(value: datetime) -> str:
-    """With as many digits of the fraction as there are."""
+    """Return ISO 8601 text without trailing zeros in the fraction."""
     text = value.isoformat()
     return text.rstrip("0") if value.microsecond else text
 

@@ -1,6 +1,6 @@
-"""What makes messages of changes: the Protocol of encoders, and the base of those that write rows column by column.
+"""The Encoder protocol, and the base class for encoders that write rows column by column.
 
-Never opens anything.
+Never does I/O.
 """
 
 from __future__ import annotations
@@ -28,45 +28,51 @@ from canal.rows.values import ABSENT, JsonText
 if TYPE_CHECKING:
     from canal.rows.decoder import RowDecoder
 
-#: Of each kind of ``canal.rows.native`` a way of ``put`` to write it, and the parameter of that.
+#: Maps each kind in ``canal.rows.native`` to a style number in ``put`` and the parameter for that style.
 Styles: TypeAlias = "Mapping[int, tuple[int, int]]"
-#: A message before it is an object: ``ord``, what the id of the change has more, key, value, name of a header, header.
+#: A message as a tuple: ``ord``, id suffix, key, value, header name, header value.
 Raw: TypeAlias = "tuple[int, str, bytes | None, bytes | None, str | None, bytes | None]"
 
-#: Forms of an update of the key, and of a DELETE: see RowEncoder.
+#: How to encode a key update and a DELETE: see RowEncoder.
 PLAIN, KEYED, TOMBSTONES = range(3)
-#: Kinds of integers.
+#: The integer kinds.
 INTEGERS: Final = tuple(range(native.I8, native.U64 + 1))
 
 
 @attrs.frozen
 class Encoded:
-    """One message. ``key`` None: it has none. ``value`` None: a tombstone, which says that nothing of the key is left."""
+    """A message.
+
+    ``key`` is None if the message has no key. ``value`` is None for a tombstone: the key no longer has a row.
+    """
 
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
     suffix: str = attrs.field(default="", eq=False)
-    """What its id has more than that of the change, of which it is one half."""
+    """Suffix for the change's id if the message is a half of the change, else ""."""
 
 
 @runtime_checkable
 class Encoder(Protocol):
-    """A format. Encoders return the same for a change that is given again, except for the time if their format has that."""
+    """Encodes changes in a format.
+
+    A change that is encoded again must result in the same messages. Only the encoding time may differ, if the format has it.
+    """
 
     def messages(self, change: Change) -> Sequence[Encoded]:
-        """Return the messages of a change, in their order; () if the format has none for it.
+        """Return the messages for a change in order, or () if the format has none for it.
 
         Raises:
-            UnfitChangeError: the format has no form for the change.
+            UnfitChangeError: if the format cannot represent the change.
         """
 
     def __call__(self, change: Change) -> str:
-        """Return the values alone, a line for each message; "" if there is none. For targets without keys and headers."""
+        """Return only the values, one line per message, or "" if there are none. For targets without keys and headers."""
 
 
 class TextEncoder:
-    """The base of encoders whose values are text without an end of line."""
+    """Base class for encoders with text values. A value has no line break."""
 
     def messages(self, change: Change) -> Sequence[Encoded]:
         raise NotImplementedError
@@ -77,14 +83,14 @@ class TextEncoder:
 
 @attrs.frozen
 class ColumnPiece:
-    """How the values of a column are written: ``styles`` are shortcuts from bytes of the log to what ``make`` returns."""
+    """How to write a column's values. ``styles`` are shortcuts from log bytes to the result of ``make``."""
 
     make: Callable[[Any], bytes]
     styles: Styles = attrs.field(factory=dict)
 
 
 class TableForm:
-    """How an encoder writes the rows of one table."""
+    """How an encoder writes a table's rows."""
 
     def __init__(self, table: Table, writer: RowWriter) -> None:
         self.table = table
@@ -93,7 +99,7 @@ class TableForm:
         self._source: RowDecoder | None = None
 
     def bind(self, part: EntryRows) -> bool:
-        """Let the writer read the entry's images; False if the rules' columns are not those of images."""
+        """Prepare the writer for the entry's row images. Return False if the rules' columns do not map to image columns."""
         entry, route = part.entry, part.route
         decoder = None if entry.table is None else entry.table.decoder
         if decoder is None:
@@ -114,7 +120,7 @@ class TableForm:
 
 
 class Known:
-    """What an encoder knows of tables. A copy of the encoder begins with nothing."""
+    """Cache of table forms. A copy of the encoder starts with an empty cache."""
 
     def __init__(self) -> None:
         self.forms: Recent[str, TableForm] = Recent()
@@ -126,41 +132,41 @@ class Known:
 
 @attrs.frozen
 class RowEncoder(TextEncoder):
-    """The base of encoders that write rows column by column, from the bytes of the log if they can. Safe from any thread.
+    """Base class for encoders that write rows column by column, directly from the log's bytes if possible. Thread-safe.
 
-    If ``form`` is KEYED, an update of the key is two changes, as for topics in which a key stands for its row: DELETE under the
-    old key, and INSERT under the new one. With TOMBSTONES a message without a value follows each DELETE.
+    If ``form`` is KEYED, an update of the key becomes two changes: a DELETE with the old key and an INSERT with the new key.
+    This suits topics in which each key identifies a row. TOMBSTONES also adds a message without a value after each DELETE.
     """
 
     is_text: ClassVar[bool] = True
-    """Whether values are text without an end of line."""
+    """True if values are text without a line break."""
 
     _tables: Known = attrs.field(factory=Known, init=False, repr=False, eq=False)
 
-    # -- what formats say --------------------------------------------------------------------------------------------------
+    # -- hooks for formats -------------------------------------------------------------------------------------------------
 
     def _form(self, table: Table) -> RowWriter:
-        """Return what writes the rows of a table.
+        """Return the writer for a table's rows.
 
         Raises:
-            ValueError: the format has no form for a column.
+            ValueError: if the format cannot represent a column.
         """
         raise NotImplementedError
 
     def _key(self, table: Table, side: int) -> Program | None:
-        """Return what writes the key of a message, or None if it has none. ``side`` is KEY or KEY_BEFORE."""
+        """Return the program for a message key, or None if messages have no key. ``side`` is KEY or KEY_BEFORE."""
         raise NotImplementedError
 
     def _value(self, table: Table, op: Op, has_before: bool, has_after: bool, is_half: bool = False) -> Program:
-        """Return what writes the value of a message; ``is_half``: it is the DELETE of an update."""
+        """Return the program for a message value. ``is_half`` is true for the DELETE half of a key update."""
         raise NotImplementedError
 
     def _literals(self, table: Table, origin: Origin, part: int = 0) -> list[bytes]:
-        """Return what programs write of an entry."""
+        """Return the per-entry bytes for LITERAL steps, by index."""
         raise NotImplementedError
 
     def _statement(self, change: Change) -> Sequence[Encoded]:
-        """Return the messages of what is no change of a row."""
+        """Return the messages for a change without row images."""
         return ()
 
     def _values(self, change: Change) -> tuple[Any, Any, list[bytes]]:
@@ -169,7 +175,7 @@ class RowEncoder(TextEncoder):
         return before, after, self._literals(change.table, change.origin, change.part)
 
     def _program(self, table: Table, op: Op, has_before: bool, has_after: bool, form: int) -> Messages:
-        """Return what becomes of such changes of a table."""
+        """Return the messages for changes with this shape."""
         key, old = self._key(table, put.KEY), self._key(table, put.KEY_BEFORE)
         tombstone = [(old, None, None, None)] if form == TOMBSTONES and old is not None and table.keys else []
         same = [(key, self._value(table, op, has_before, has_after), None, None)]
@@ -185,13 +191,13 @@ class RowEncoder(TextEncoder):
         remedy = "Set binlog_row_image=FULL at the source if a column is missing; park it by on_unfit; or choose another format."
         unfit(change, f"the form has nothing for it: {error}", remedy)
 
-    # -- changes, one by one -----------------------------------------------------------------------------------------------
+    # -- single changes ----------------------------------------------------------------------------------------------------
 
     def messages(self, change: Change, form: int = PLAIN) -> Sequence[Encoded]:
-        """Return the messages of a change, in their order; () if the format has none for it.
+        """Return the messages for a change in order, or () if the format has none for it.
 
         Raises:
-            UnfitChangeError: the format has no form for the change.
+            UnfitChangeError: if the format cannot represent the change.
         """
         return self._statement(change) if _is_statement(change) else self._written(change, form)
 
@@ -214,7 +220,7 @@ class RowEncoder(TextEncoder):
                 found = write(messages, literals, change.ord, origin.first)
                 if found is None:
                     self._refuse_lacking(change, form)
-            except (ValueError, IndexError, struct.error) as error:  # the two latter of bytes that are no geometry
+            except (ValueError, IndexError, struct.error) as error:  # IndexError, struct.error: invalid geometry
                 self._unfit(change, error)
         if as_lines:
             return found
@@ -224,7 +230,7 @@ class RowEncoder(TextEncoder):
         ]
 
     def _refuse_lacking(self, change: Change, form: int) -> NoReturn:
-        """Raise the error for a change whose images lack what its messages need."""
+        """Raise an error because the row images lack columns needed for the messages."""
         rows, source = [row for row in (change.before, change.after) if row is not None], change.table.source
         what = ""
         if any(all(row[name] is ABSENT for row in rows) for name in change.table.keys):
@@ -236,15 +242,15 @@ class RowEncoder(TextEncoder):
             raise UnfitChangeError(what, changes=(change,), position=change.origin.position, remedy=remedy)
         raise ValueError(_lacking(change))
 
-    # -- changes of an entry -----------------------------------------------------------------------------------------------
+    # -- whole entries -----------------------------------------------------------------------------------------------------
 
     def lines(self, part: EntryRows) -> bytes | None:
-        """Return the values of an entry's changes, each with an end of line; None if its rows have to be asked."""
+        """Return the values for an entry's changes, one per line, or None if the changes must be encoded singly."""
         found: bytes | None = self._encoded(part, PLAIN, True)
         return found
 
     def entry(self, part: EntryRows, form: int = PLAIN) -> list[Raw] | None:
-        """Return the messages of an entry's changes; None if its rows have to be asked."""
+        """Return the messages for an entry's changes, or None if the changes must be encoded singly."""
         found: list[Raw] | None = self._encoded(part, form, False)
         return found
 
@@ -264,7 +270,7 @@ class RowEncoder(TextEncoder):
                 writer = known.writer
                 writer.total = origin.rows
                 return writer.lines(entry, messages, literals) if as_lines else writer.messages(entry, messages, literals)
-            except Exception:  # the rows say what is wrong, and of which change
+            except Exception:  # encoding the changes singly reports the error and the change
                 return None
 
     def _known(self, table: Table) -> TableForm:
@@ -286,7 +292,7 @@ def _is_statement(change: Change) -> bool:
     return not change.op.is_row or change.before is change.after is None
 
 
-#: ``Entry.kind`` of updates whose documents may be diffs.
+#: ``Entry.kind`` for updates with JSON documents as diffs.
 _PARTIAL: Final = 3
 
 
@@ -301,16 +307,16 @@ def writer_of(
     others: Sequence[ColumnPiece] = (),
     **options: Any,
 ) -> RowWriter:
-    """Return a writer of the rows of a table.
+    """Return a writer for a table's rows.
 
     Args:
-        pieces: of each column how its values are written.
-        labels: of each column its name as JSON.
-        names: of each column what stands before its piece; its label and a colon if not given.
-        order: the numbers of the columns in the order in which they are written.
-        keys: as ``pieces``, for keys; if not given, those of the columns.
-        others: as ``keys``, for keys in another form.
-        options: those of RowWriter.
+        pieces: for each column, how to write its values.
+        labels: for each column, the name as JSON.
+        names: for each column, the bytes before its piece. Default: its label and a colon.
+        order: the column numbers in output order.
+        keys: like ``pieces``, for keys. Default: ``pieces``.
+        others: like ``keys``, for a second form of the key.
+        options: more arguments for RowWriter.
     """
     labels = [dumps(column.name).encode() for column in table.columns] if labels is None else labels
     names = [label + b":" for label in labels] if names is None else names
@@ -355,16 +361,16 @@ def image_object(side: int, is_there: bool) -> list[tuple[int, Any]]:
 
 
 def quoted(text: str) -> bytes:
-    """Return text as a JSON string: of UTF-8, or if it has no UTF-8 of ASCII."""
+    """Return text as a JSON string in UTF-8, or in ASCII if UTF-8 cannot encode the text."""
     made = json.encoder.encode_basestring(text)
     try:
         return made.encode()
-    except UnicodeEncodeError:  # bytes of a label or a name that are no text in its charset
+    except UnicodeEncodeError:  # a label or name with bytes that are invalid in its charset
         return json.encoder.encode_basestring_ascii(text).encode()
 
 
 def text_styles(op: int = put.UTF8_TEXT) -> dict[int, tuple[int, int]]:
-    """Return the shortcuts to a text as a JSON string."""
+    """Return the shortcuts that write text as a JSON string."""
     return {native.UTF8: (op, 0), native.ASCII: (op, 0), native.ENUM: (put.LABELS, 0), native.SET: (put.LABELS, 0)}
 
 
@@ -373,7 +379,7 @@ def _marked(value: Any) -> Any:
 
 
 def _lacking(change: Change) -> str:
-    """Say which column the images of a change lack that its form needs."""
+    """Return an error message with the first column that the row images lack."""
     for row in (change.before, change.after):
         for name, value in () if row is None else zip(row.keys(), row.values()):
             if value is ABSENT:
@@ -382,7 +388,7 @@ def _lacking(change: Change) -> str:
 
 
 def names(table: Table) -> tuple[str, str]:
-    """The database and the table, as the rules call them; the table is "" of a statement that names none."""
+    """Return database and table as named by the rules. The table is "" for a statement without a table."""
     if table.name == table.source or table.name.startswith(f"{table.database}."):
         return table.database, table.name[len(table.database) + 1 :]
     first, dot, rest = table.name.partition(".")
@@ -390,11 +396,11 @@ def names(table: Table) -> tuple[str, str]:
 
 
 def split(position: str) -> tuple[str, int]:
-    """Journal and offset of ``journal:offset``."""
+    """Return journal and offset from ``journal:offset``."""
     journal, _, offset = position.rpartition(":")
     return journal, int(offset)
 
 
 def unfit(change: Change, what: str, remedy: str) -> NoReturn:
-    """Refuse a change for which a format has no form."""
+    """Raise UnfitChangeError for a change that a format cannot represent."""
     raise UnfitChangeError(f"{change.table.source}: {what}", changes=(change,), position=change.origin.position, remedy=remedy)

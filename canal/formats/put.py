@@ -1,7 +1,7 @@
-"""Values as the bytes of JSON: what the writer of rows leaves to C where it is compiled.
+"""Functions that write values as JSON or Avro bytes: the interpreted version of ``put.pxd``.
 
-Never compiled itself: put.pxd beside it has the same names as inline functions, and a test compares the two. Each function
-writes at an index of a buffer that is large enough, and returns the index after what it wrote.
+Never compiled: ``put.pxd`` has the same names as inline C functions, for the compiled row writer. A test compares the two.
+Each function writes at an index in a buffer with enough room, and returns the index after the written bytes.
 """
 
 import base64 as _base64
@@ -9,7 +9,7 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 
 from canal.rows import native
 
-#: How a value becomes bytes; OTHER: by a function of Python.
+#: How to turn a value into bytes. OTHER calls a Python function.
 (
     OTHER,
     INTEGER,
@@ -33,15 +33,15 @@ from canal.rows import native
     AVRO_EPOCH,
     AVRO_REAL,
 ) = range(21)
-#: Of MOMENT: the digits of the fraction (7: six if it is not zero), and flags.
+#: For MOMENT: the number of fraction digits (7: six, or none if the fraction is zero), and flags.
 DIGITS, MIDDLE_T, IN_UTC, WITH_ZONE, WITH_Z = 7, 8, 16, 32, 64
-#: Of EPOCH: the unit since 1970.
+#: For EPOCH: the unit since 1970.
 MICROS, MILLIS, NANOS, DAYS = range(4)
-#: Of what Avro has: the column is a union of null and its type.
+#: Flag for Avro styles: the column's type is a union with null.
 OPTIONAL = 128
-#: Steps of a program: see ``Program`` of the writer.
+#: Program steps: see ``row_writer.Program``.
 TEXT, LITERAL, ORD, NUMBER, ZIGZAG, AFTER, BEFORE, CHANGED, KEY, KEY_BEFORE, PRESENT, LAST, BINARY = range(13)
-#: Of REAL, flags: between quotes, and only such numbers as Java writes as Python does.
+#: Flags for REAL: add quotes; accept only numbers that Java and Python format alike.
 QUOTED, LIKE_JAVA = 1, 2
 
 
@@ -59,7 +59,7 @@ def integer(to, at, value):
 
 
 def zigzag(to: bytearray, at: int, value: int) -> int:
-    """Write an integer of 64 bits as Avro does: seven bits a byte, those of small numbers first, the sign in the lowest bit."""
+    """Write a 64-bit integer in Avro's zigzag encoding: seven bits per byte, low bits first, the sign in the lowest bit."""
     value = value << 1 ^ value >> 63
     found = bytearray()
     while value > 127:
@@ -70,12 +70,12 @@ def zigzag(to: bytearray, at: int, value: int) -> int:
 
 
 def ascii_string(to, at, p, start, end):
-    """Write UTF-8 as a JSON string of ASCII."""
+    """Write UTF-8 text as a JSON string in ASCII."""
     return _put(to, at, encode_basestring_ascii(str(p[start:end], "utf-8")).encode())
 
 
 def utf8_string(to, at, p, start, end):
-    """Write UTF-8 as a JSON string of UTF-8."""
+    """Write UTF-8 text as a JSON string in UTF-8."""
     return _put(to, at, encode_basestring(str(p[start:end], "utf-8")).encode())
 
 
@@ -84,7 +84,7 @@ def base64(to, at, p, start, end):
 
 
 def moment(to, at, year, month, day, second, micros, form):
-    """Write a date, and the time with that second of the day unless the second is negative."""
+    """Write a date, then the time of day in seconds unless ``second`` is negative."""
     text = f"{year:04}-{month:02}-{day:02}"
     if second >= 0:
         text += f"{'T' if form & MIDDLE_T else ' '}{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
@@ -96,18 +96,21 @@ def moment(to, at, year, month, day, second, micros, form):
 
 
 def real(to, at, value):
-    """Write the shortest digits that read back as the same finite number."""
+    """Write the shortest digits that parse back to the same finite number."""
     return _put(to, at, repr(value).encode())
 
 
 def decimal(to, at, p, start, groups, count, scale):
-    """Write a DECIMAL as ``native.decimal_text`` does; -1 if it is none."""
+    """Write a DECIMAL like ``native.decimal_text``, or return -1 if the bytes are not a DECIMAL."""
     text = native.decimal_text(p, start, groups, count, scale)
     return -1 if text is None else _put(to, at, text.encode())
 
 
 def unscaled(to, at, p, start, groups, count):
-    """Write a DECIMAL without its point as Java's BigInteger: big-endian, as few bytes as hold it; -1 if it is none."""
+    """Write a DECIMAL's unscaled value like Java's BigInteger: big-endian, in as few bytes as possible.
+
+    Return -1 if the bytes are not a DECIMAL.
+    """
     text = native.decimal_text(p, start, groups, count, 0)
     if text is None:
         return -1

@@ -1,9 +1,10 @@
 # cython: language_level=3, cdivision=True
 # cdivision: only non-negative integers are divided here, where C and Python agree.
-"""Rows as the bytes of messages: first each value as a piece, then messages put together from the pieces.
+"""Writes rows as message bytes: first encode each value as a piece, then assemble messages from the pieces.
 
-Never words an error of its own. A piece is made of the bytes of the log if that is known to give what its function gives, else
-by the function. Compiled where a C compiler was there at install time.
+Never phrases error messages: if a row lacks data, a method returns None and the caller reports the reason. A piece is encoded
+from log bytes if the result is known to equal the Python function's, else by the function. Compiled if a C compiler is present
+at installation.
 """
 
 import datetime
@@ -14,42 +15,42 @@ from canal.formats import columnar, put
 from canal.rows import native, wire
 from canal.rows.values import ABSENT
 
-#: What an image has of a column.
+#: Flags for a column in an image.
 _ABSENT = 0
 _NULL = 1
 _TEXT = 2
 _BYTES = 3
 _OTHER = 4
 
-#: The address of a value that is NULL, and of one that the image does not hold; events are smaller.
+#: Addresses for a NULL value and for a column absent from the image. Events are smaller than either address.
 _NOWHERE = 0xFFFFFFFF
 _MISSING = 0xFFFFFFFE
 _SKIP = 0xFFFF
 _VARIABLE = 128
-#: Bytes that any value takes which is no text.
+#: Maximum bytes for any value other than text.
 _ROOM = 160
-#: Bytes of a buffer that is kept.
+#: Maximum buffer size in bytes to keep for reuse.
 _KEPT = 1 << 20
 _DATETIME_ZERO = 0x8000000000
 _MILLION = 1000000
 _DAY = 86400
-#: Days from 0000-03-01, where years of the calculation begin, to 1970-01-01.
+#: Days from 0000-03-01 to 1970-01-01. The calendar arithmetic starts years on March 1.
 _EPOCH_DAYS = 719468
-#: Microseconds whose nanoseconds fit into 64 bits.
+#: Maximum microseconds for which nanoseconds fit into 64 bits.
 _MOST_MICROS = 9223372036854775
-#: SETs have so many values that are kept.
+#: Maximum number of cached pieces for a SET column.
 _LABELS_KEPT = 4096
 
 
 class Buffer:
-    """Bytes that grow."""
+    """A growing byte buffer."""
 
     def __init__(self):
         self.data = bytearray(4096)
         self.used = 0
 
     def reserve(self, size):
-        """Make room for so many bytes more."""
+        """Make room for ``size`` more bytes."""
         size += self.used
         if size > len(self.data):
             native.resize(self.data, 2 * size)
@@ -61,7 +62,7 @@ class Buffer:
         self.used += size
 
     def take(self, start):
-        """Return the bytes from an index on."""
+        """Return the bytes from ``start`` to the end."""
         return bytes(memoryview(self.data)[start : self.used])
 
     def clear(self):
@@ -71,7 +72,7 @@ class Buffer:
 
 
 class Side:
-    """The pieces of one image of a row: ``spans`` says where each begins and ends, ``flags`` what the image has."""
+    """The pieces of one row image: ``spans`` holds the start and end of each piece, ``flags`` the flag of each column."""
 
     def __init__(self, count):
         self.buffer = Buffer()
@@ -83,18 +84,19 @@ class Program:
     """Steps that write one value, key or header.
 
     Args:
-        steps: pairs of a step and its argument:
+        steps: pairs of a step and an argument:
 
-            * TEXT: bytes. LITERAL: the index of bytes that are given for each entry.
-            * ORD, NUMBER, ZIGZAG: the number of the row in its transaction, or in its event (in JSON and in Avro).
-            * AFTER, BEFORE: the members of an image. CHANGED: those of the image before an update that differ after it; the
-              argument says whether those count that the image after lacks.
-            * KEY, KEY_BEFORE: the key. Whether all columns must be known, what stands before each value, and whether the pieces
-              are those of ``others``.
-            * PRESENT: what is written if the row has all columns, else of each column that it has, and what stands before and
-              after those, or instead of them if there are none.
-            * LAST: what is written for the last row of a transaction, and what before the number of any other row.
-            * BINARY: the lists of columns that are bytes, of images: 1 before, 2 after.
+            * TEXT: the argument, as bytes. LITERAL: the bytes at this index in the entry's literals.
+            * ORD: the row's number in the transaction. NUMBER and ZIGZAG: the row's number in the event, as JSON and as Avro.
+            * AFTER, BEFORE: the members of this image. CHANGED: members of the before image with a different value in the
+              after image. If the argument is true, columns absent from the after image are included.
+            * KEY, KEY_BEFORE: the key. Argument: whether all columns must be known, the bytes before each value, and whether
+              to use the pieces in ``others``.
+            * PRESENT: the columns in the row. Argument: the bytes for a complete row, the bytes for each column, the bytes
+              before and after a partial list, and the bytes for an empty list.
+            * LAST: a mark for the last row in a transaction. Argument: the bytes for the last row, and the bytes before the
+              number of any other row.
+            * BINARY: the lists of columns with bytes. Argument: the images to inspect (1 before, 2 after).
     """
 
     def __init__(self, steps: Sequence[tuple[int, Any]]) -> None:
@@ -104,13 +106,13 @@ class Program:
 
 
 class Messages:
-    """What becomes of a change.
+    """The messages to write for a change.
 
     Args:
-        same: the messages of a change that leaves the key as it is: (key, value, name of the header, header), each a Program
-            or None.
-        moved: those of an update of the key; None: as ``same``.
-        suffixes: what is added to the ids of ``moved``.
+        same: the messages if the key does not change: (key, value, header name, header). Key, value and header are each a
+            Program or None.
+        moved: the messages if the key changes. None means ``same``.
+        suffixes: the id suffix for each message in ``moved``.
     """
 
     def __init__(self, same: Sequence[Any], moved: Sequence[Any] | None = None, suffixes: Sequence[str] = ()) -> None:
@@ -120,21 +122,21 @@ class Messages:
 
 
 class RowWriter:
-    """Writes the changes of one table in one format. One thread at a time.
+    """Writes a table's changes in a format. Not thread-safe.
 
     Args:
-        names: what stands before the piece of each column.
-        makes: of each column the function from a value to its piece.
-        styles: of each column the way from each kind of ``native`` to its piece: a number of ``put`` and its parameter.
-        sources: of each column its number in the rows of the table. One column may have several pieces.
-        members: how many of the columns are written as members of a row, from the first one on; the others are for keys.
-        keys: the columns whose pieces are the key.
-        others: the columns whose pieces are the key in another form.
-        labels: of each column its name as JSON.
-        null: the piece of NULL.
-        comma: what stands between members.
-        nulls: whether members that are NULL are written.
-        is_whole: whether a row with an absent column cannot be written.
+        names: for each column, the bytes before its piece.
+        makes: for each column, the function that converts a value to a piece.
+        styles: for each column, maps each kind in ``native`` to a style number in ``put`` and a parameter.
+        sources: for each column, its number in the table's rows. A table column may have several pieces.
+        members: the number of columns to write as row members. Later columns are only for keys.
+        keys: the columns to use as the key.
+        others: the columns to use as a second form of the key.
+        labels: for each column, the name as JSON.
+        null: the piece for NULL.
+        comma: the bytes between members.
+        nulls: whether to write members with NULL.
+        is_whole: whether to reject rows with an absent column.
     """
 
     def __init__(
@@ -171,17 +173,17 @@ class RowWriter:
         self.has_before = False
         self.has_after = False
         self.decoder = None
-        #: Rows of the transaction; 0 if that is not known.
+        #: Number of rows in the transaction, or 0 if unknown.
         self.total = 0
 
     def bind(self, decoder: Any, slots: Any, constants: Any, marks: Any) -> None:
-        """Read images of a decoder from now on.
+        """Read row images with this decoder from now on.
 
         Args:
-            decoder: of the table at the source; it gives JSON as text.
-            slots: by the number of each column in the rows of the table its slot in the images; None for a constant.
-            constants: by the same numbers the constants.
-            marks: by slot the function that is applied to the values of a slot first.
+            decoder: for the source table. Must return JSON as text.
+            slots: for each column in the table's rows, its slot in the images, or None for a constant.
+            constants: for each column in the table's rows, its constant.
+            marks: maps a slot to a function to apply to its values first.
         """
         self._follow(decoder)
         by_slot = {row[2]: (i, row) for i, row in enumerate(decoder.plan)}
@@ -243,7 +245,7 @@ class RowWriter:
             self.zone = datetime.datetime(2000, 1, 1, tzinfo=decoder.timezone).isoformat()[19:].encode()
 
     def _enum(self, j, labels):
-        """The piece of each label; None where only the value knows."""
+        """Return the piece for each label, or None if the piece depends on the decoded value."""
         pieces = []
         for label in labels:
             piece = None
@@ -258,10 +260,10 @@ class RowWriter:
     # -- pieces --------------------------------------------------------------------------------------------------------
 
     def load(self, before: Any, after: Any) -> None:
-        """Take a row of Python values before and after its change, None if there is none.
+        """Load a row as Python values before and after the change. A missing image is None.
 
         Raises:
-            ValueError: a function cannot make a piece.
+            ValueError: if a function rejects a value.
         """
         self.has_before = before is not None
         self.has_after = after is not None
@@ -292,7 +294,7 @@ class RowWriter:
         self._span(side, j, start, _BYTES if isinstance(value, bytes) else _TEXT if isinstance(value, str) else _OTHER)
 
     def _read(self, side, image, data, at):
-        """Make the pieces of the image at ``at``, and move behind it."""
+        """Write the pieces for the image at ``at``, then advance ``at`` past the image."""
         self._measure(image, data, at)
         c = self.cells
         slots = self.slots
@@ -315,7 +317,7 @@ class RowWriter:
                 self._piece(side, j, data, start, wire.u32(c, 8 * slot + 4))
 
     def _measure(self, image, data, at):
-        """Note where the values of the row at ``at`` are, and move behind it."""
+        """Store the addresses of the row's values at ``at``, then advance ``at`` past the row."""
         p = data
         c = self.cells
         widths = image.widths
@@ -425,7 +427,10 @@ class RowWriter:
         return 0
 
     def _avro(self, side, j, data, start, end, op, kind):
-        """Write a value as Avro does; -1: the function knows. Values of an optional column have the number of the type first."""
+        """Write a value as Avro. Return -1 if the Python function must write it.
+
+        A value in an optional column starts with the type's index in the union.
+        """
         p = data
         to = side.buffer.data
         pos = side.buffer.used
@@ -443,11 +448,11 @@ class RowWriter:
             groups = self.extras[j]
             end = put.unscaled(to, pos + 1, p, start, groups, len(groups) // 2)
             if end >= 0:
-                to[pos] = 2 * (end - pos - 1)  # 32 bytes at most: one byte tells how many
+                to[pos] = 2 * (end - pos - 1)  # 32 bytes at most, so the length takes a single byte
             return end
         elif op == put.AVRO_MOMENT:
             end = self._temporal(to, pos, p, start, end, put.MOMENT, kind, form)
-            if end >= 0:  # the quotes give way to the length
+            if end >= 0:  # the length replaces the opening quote
                 to[pos] = 2 * (end - pos - 2)
                 end -= 1
             return end
@@ -464,14 +469,14 @@ class RowWriter:
         return pos + end - start
 
     def _value(self, j, data, start, end):
-        """The Python value of a column."""
+        """Return a column's Python value."""
         decoder = self.decoder
         value = decoder.cell(decoder.full, self.columns[j], data, start, end)
         mark = self.marks[j]
         return value if mark is None else mark(value)
 
     def _single(self, j, data, start, end):
-        """The double that a FLOAT reads as."""
+        """Return a FLOAT as the double to which the decoder converts it."""
         decoder = self.decoder
         return decoder.cell(decoder.full, self.columns[j], data, start, end)
 
@@ -509,7 +514,7 @@ class RowWriter:
         self._span(side, j, first, _TEXT)
 
     def _temporal(self, to, pos, p, start, end, op, kind, form):
-        """Write a date or time; -1: it is none that Python has, or not in this form."""
+        """Write a date or time. Return -1 if Python or the requested style cannot represent it."""
         second = -1
         micros = 0
         year = 1
@@ -593,11 +598,11 @@ class RowWriter:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def lines(self, entry: Any, messages: Any, literals: Any) -> Any:
-        """Return the values of the changes of an entry, each with an end of line; None: the rows alone say what is wrong.
+        """Return the values for an entry's changes, one per line. None means a failure: encode rows singly for the reason.
 
         Raises:
-            ValueError: a function cannot make a piece.
-            DecodeError: the bytes of a row cannot be decoded.
+            ValueError: if a function rejects a value.
+            DecodeError: if a row's bytes cannot be decoded.
         """
         out = self.out
         out.used = 0
@@ -607,11 +612,11 @@ class RowWriter:
         return made
 
     def messages(self, entry: Any, messages: Any, literals: Any) -> Any:
-        """Return the messages of the changes of an entry, as ``change`` does; None: the rows alone say what is wrong.
+        """Return the messages for an entry's changes, like ``change``. None means a failure: encode rows singly for the reason.
 
         Raises:
-            ValueError: a function cannot make a piece.
-            DecodeError: the bytes of a row cannot be decoded.
+            ValueError: if a function rejects a value.
+            DecodeError: if a row's bytes cannot be decoded.
         """
         found = []
         self.out.used = 0
@@ -620,7 +625,7 @@ class RowWriter:
         return found if ready else None
 
     def line(self, messages: Any, literals: Any, ord: int, first: int) -> Any:
-        """Return the values of the row that was loaded, each with an end of line; None if the row lacks something of them."""
+        """Return the values for the loaded row, one per line, or None if the row lacks a required column."""
         out = self.out
         out.used = 0
         ready = self._change(messages, literals, ord, first, None)
@@ -629,8 +634,10 @@ class RowWriter:
         return made
 
     def change(self, messages: Any, literals: Any, ord: int, first: int) -> Any:
-        """Return the messages of the row that was loaded: (ord, suffix of the id, key, value, name of a header, header); None
-        if the row has not all that they need."""
+        """Return the messages for the loaded row, or None if the row lacks a required column.
+
+        A message is (ord, id suffix, key, value, header name, header).
+        """
         found = []
         self.out.used = 0
         ready = self._change(messages, literals, ord, first, found)
@@ -707,7 +714,7 @@ class RowWriter:
         return True
 
     def _lacks(self):
-        """Whether an image lacks a column."""
+        """Return whether an image lacks a column."""
         old = self.before.flags
         new = self.after.flags
         lacking = False
@@ -716,7 +723,7 @@ class RowWriter:
         return lacking
 
     def _moved(self):
-        """1 if the key differs after the change, 0 if not, -1 if that is not known or the images lack columns that it needs."""
+        """Return 1 if the change modifies the key, 0 if not, or -1 if the images lack columns needed to decide or write it."""
         if not self.has_before or not self.has_after:
             return 0
         old = self.before.flags
@@ -730,7 +737,7 @@ class RowWriter:
         return 0
 
     def _is_same(self, j):
-        """Whether a column has one piece before and after the change."""
+        """Return whether a column has the same piece before and after the change."""
         p = self.before.spans
         q = self.after.spans
         start = wire.u64(p, 16 * j)
@@ -743,7 +750,7 @@ class RowWriter:
         return wire.same(self.before.buffer.data, start, self.after.buffer.data, other, size)
 
     def _write(self, program, literals, ord, first):
-        """Write what a program says; False if the row lacks something of it."""
+        """Run a program. Return False if the row lacks a required column."""
         out = self.out
         steps = program.steps
         for i in range(program.count):
@@ -782,7 +789,10 @@ class RowWriter:
         return True
 
     def _members(self, side, changed):
-        """Write the columns that an image has. With ``changed`` only those that differ after; with 2 also those absent then."""
+        """Write the columns in an image.
+
+        With ``changed`` 1, write only columns that differ in the after image. With 2, also columns absent from that image.
+        """
         out = self.out
         flags = side.flags
         new = self.after.flags
@@ -813,7 +823,7 @@ class RowWriter:
         return 0
 
     def _key(self, is_after, argument):
-        """Write the columns of the key; with ``is_whole`` those that the image lacks are as before the change."""
+        """Write the key columns. With ``is_whole``, use the before image for columns absent from the after image."""
         is_whole, names, is_other = argument
         keys = self.others if is_other else self.keys
         out = self.out
@@ -837,7 +847,7 @@ class RowWriter:
         return True
 
     def _present(self, argument):
-        """Write the texts of the columns that the row has."""
+        """Write the texts for the columns in the row."""
         out = self.out
         flags = self.after.flags if self.has_after else self.before.flags
         lacking = False
@@ -851,7 +861,7 @@ class RowWriter:
         out.add(whole)
 
     def _binary(self, images):
-        """Write which columns are bytes: in both images, or in one of them while the other has text."""
+        """Write the lists of columns with bytes: in general, and only before or only after if the other image has text."""
         has_before = self.has_before and images & 1
         has_after = self.has_after and images & 2
         old = self.before.flags
@@ -876,7 +886,7 @@ class RowWriter:
 
 
 def _number(p, start, kind):
-    """An integer of a row image; of unsigned ones of 64 bits what a signed one would be."""
+    """Read an integer from a row image. Unsigned 64-bit integers are read as signed."""
     if kind == native.I32:
         return native.i32(p, start)
     if kind == native.I64 or kind == native.U64:

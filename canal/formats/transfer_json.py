@@ -1,6 +1,6 @@
-"""The messages of go-mysql-transfer: ``{"action":"insert","timestamp":…,"date":{…}}``, for consumers that read its topics.
+"""Messages in go-mysql-transfer's format: ``{"action":"insert","timestamp":…,"date":{…}}``, for consumers of its topics.
 
-Never rounds or drops a value: DECIMAL has all its digits, and a moment that a pattern cannot write is unfit.
+Never rounds or drops a value. DECIMAL keeps all digits. A date or time is unfit if the pattern cannot represent it.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ _SAME: Final = {"YYYY": "yyyy", "YY": "yy", "hh": "HH", "SS": "ss"}
 
 @attrs.frozen
 class TransferForm:
-    """How the messages of some tables are made.
+    """Options for the messages of some tables.
 
     Args:
-        encoder: the form of ``date`` and ``raw``: "json" is an object; "kv-commas" the text ``a=1,b=2``; "v-commas" ``1,2``.
-        date_formatter: of DATE, such as ``yyyy-MM-dd``; "" as MySQL writes it.
-        datetime_formatter: of DATETIME, and of TIMESTAMP in the instance's zone, such as ``yyyy-MM-dd HH:mm:ss``; "" as MySQL
-            writes them.
-        reserve_raw_data: give the row before an update as ``raw``.
+        encoder: the format for ``date``. "json" is an object, "kv-commas" the text ``a=1,b=2``, "v-commas" the text ``1,2``.
+        date_formatter: the pattern for DATE, such as ``yyyy-MM-dd``. "" formats dates as MySQL does.
+        datetime_formatter: the pattern for DATETIME and TIMESTAMP, such as ``yyyy-MM-dd HH:mm:ss``. TIMESTAMP is in the
+            instance's time zone. "" formats both as MySQL does.
+        reserve_raw_data: include the row before an update as the object ``raw``.
 
     Raises:
-        ConfigError: a pattern has other letters than yyyy, yy, MM, dd, HH, mm, ss.
+        ConfigError: if a pattern has letters other than yyyy, yy, MM, dd, HH, mm, ss.
     """
 
     encoder: Literal["json", "kv-commas", "v-commas"] = "json"
@@ -81,7 +81,7 @@ class TransferForm:
 
     @property
     def piece(self) -> ColumnPiece:
-        """How values are written as JSON."""
+        """Return how to write values as JSON."""
         return ColumnPiece(
             lambda value: self._json(value).encode(),
             {
@@ -100,7 +100,7 @@ class TransferForm:
         )
 
     def message(self, change: Change) -> str:
-        """Return the message of a changed row in a form of commas."""
+        """Return the message for a row change with one of the comma encoders."""
         action = "insert" if change.op is Op.READ else change.op
         members = [f'"action":"{action}"', f'"timestamp":{change.origin.ts // 1000}']
         if self.reserve_raw_data and change.op is Op.UPDATE and change.before is not None:
@@ -146,10 +146,12 @@ def _formatted(value: Any, pattern: str) -> str:
 
 @attrs.frozen
 class TransferJson(RowEncoder):
-    """Makes the messages; () of tables that have no form, and of statements but TRUNCATE. The key is JSON of the primary key.
+    """Encodes changes as go-mysql-transfer messages. The key is the primary key as JSON.
+
+    Tables without a form, and statements other than TRUNCATE, result in no messages. TRUNCATE raises UnfitChangeError.
 
     Args:
-        form: of ``schema.table`` of the source; None: such a table is not sent.
+        form: returns the options for ``schema.table`` in the source, or None if the table is not sent.
     """
 
     form: Callable[[str], TransferForm | None]
@@ -189,7 +191,7 @@ class TransferJson(RowEncoder):
     def _value(self, table: Table, op: Op, has_before: bool, has_after: bool, is_half: bool = False) -> Program:
         form = self.form(table.source)
         assert form is not None
-        action = "insert" if op is Op.READ else op  # as its "-stock" writes rows
+        action = "insert" if op is Op.READ else op  # like go-mysql-transfer's "-stock" mode
         steps: list[tuple[int, Any]] = [(put.TEXT, f'{{"action":"{action}","timestamp":'.encode()), (put.LITERAL, 0)]
         if form.reserve_raw_data and op is Op.UPDATE and has_before:
             steps += [(put.TEXT, b',"raw":'), *image_object(put.BEFORE, True)]

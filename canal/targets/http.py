@@ -1,6 +1,6 @@
-"""HTTP: changes are posted to an address, which confirms each with a status of 2xx.
+"""HTTP target: sends changes by POST. A 2xx status confirms each request.
 
-Never sends a change before the one in front of it is confirmed.
+Never sends a request before the server has confirmed the previous request.
 """
 
 from __future__ import annotations
@@ -32,36 +32,39 @@ from canal.targets.work import LogWork, closed, is_http
 
 log = logging.getLogger("canal.pipe")
 
-#: Statuses that say that the body is wrong, and those that say to come again.
+#: Statuses for a rejected body, and for a temporary failure.
 _UNFIT: Final = (400, 413, 422)
 _AGAIN: Final = (408, 409, 425, 429)
-#: Seconds before a request is sent again: the first, doubled each time, and the most; who asks for more has the pipe wait.
+#: Initial and maximum backoff in seconds; the backoff doubles. A longer ``Retry-After`` fails the commit, and the pipe waits.
 _FIRST: Final = 0.5
 _LONGEST: Final = 60.0
-#: Bytes of an answer that are read so that its connection can be used again.
+#: Maximum bytes to read from a response, so that the connection can be reused.
 _ANSWER: Final = 1 << 16
 
 
 @attrs.frozen
 class HTTPTarget:
-    """An address that takes changes by POST, such as a webhook; one request after the other, in the order of the log.
+    """An HTTP endpoint for changes, such as a webhook. Requests are sent by POST one at a time, in log order.
 
-    ``Idempotency-Key`` is ``<stream>/<id of the change>``, or of several changes ``<stream>/<id of the first>,<id of the last>``,
-    with all but letters, digits and ``-_:/,`` percent-encoded: the same whenever these changes are sent again. A redirection is
-    not followed.
+    Each request has an ``Idempotency-Key``: ``<stream>/<change id>``, or ``<stream>/<first id>,<last id>`` for several changes.
+    A retry with the same changes has the same key. Characters other than letters, digits and ``-_:/,`` are percent-encoded.
+    Redirects are not followed.
 
     Args:
-        url: http or https. Credentials belong into ``headers`` or ``options``.
-        secret: signs each request as Standard Webhooks says (``webhook-id``, ``webhook-timestamp``, ``webhook-signature``):
-            base64 of 24 to 64 bytes, with or without ``whsec_``. While one is exchanged for another give both: each signs.
-        batch: changes in one request, at most. With 1 a body is what ``encode`` gives; with more it is lines of that.
-        batch_bytes: bytes of lines in one request, at most; a larger line goes alone.
-        headers: of each request.
-        encode: makes the body of a change, without an end of line, such as ``canal.formats.DebeziumJson()``; "" sends nothing.
-        attempts: how often a request is sent, before the commit fails and the pipe's ``on_error`` counts. Waits grow from half a
-            second to a minute; ``Retry-After`` has its way.
-        timeout: seconds to wait to connect, and for each part of an answer.
-        options: more arguments of ``httpx.Client``, such as ``auth``, ``verify``, ``cert``, ``proxy``.
+        url: http or https. Put credentials into ``headers`` or ``options``.
+        secret: signs each request according to Standard Webhooks (``webhook-id``, ``webhook-timestamp``,
+            ``webhook-signature``). Use base64 of 24 to 64 bytes, with or without ``whsec_``. To rotate secrets, pass both:
+            requests then have both signatures.
+        batch: maximum changes per request. With 1, the body is the result of ``encode``; with more, the body has one line
+            per change.
+        batch_bytes: maximum bytes of lines per request. A larger line is sent alone.
+        headers: sent with each request.
+        encode: returns the body for a change, without a line break, such as ``canal.formats.DebeziumJson()``. A change with
+            the body "" is not sent.
+        attempts: number of attempts per request before the commit fails and the pipe applies ``on_error``. The backoff grows
+            from half a second to a minute. ``Retry-After`` overrides it.
+        timeout: seconds to wait for a connection, and for each part of a response.
+        options: more arguments for ``httpx.Client``, such as ``auth``, ``verify``, ``cert``, ``proxy``.
     """
 
     url: str = attrs.field(repr=False, validator=text)
@@ -99,14 +102,14 @@ class HTTPTarget:
         headers = {"Content-Type": kind, "User-Agent": "canal-cdc", **self.headers}
         try:
             client = httpx.Client(headers=headers, **{"timeout": self.timeout, **self.options})
-        except (TypeError, ValueError, OSError, httpx.InvalidURL) as error:  # of a certificate that is not there, too
+        except (TypeError, ValueError, OSError, httpx.InvalidURL) as error:  # OSError: a missing certificate file
             raise ConfigError(f"httpx.Client does not take the headers or options of {self}: {type(error).__name__}") from error
         with closed(client):
             yield _HTTPWork(self, client, stream)
 
 
 def _keys(secret: str | Sequence[str]) -> list[bytes]:
-    """The keys of the texts of secrets."""
+    """Return the secrets decoded from base64."""
     try:
         texts = [secret] if isinstance(secret, str) else list(secret)
         found = [base64.b64decode(text.removeprefix("whsec_"), validate=True) for text in texts]
@@ -122,7 +125,7 @@ def _keys(secret: str | Sequence[str]) -> list[bytes]:
 
 @attrs.frozen
 class _Part:
-    """A message that is sent, alone or with others."""
+    """A message in a request."""
 
     id: str
     value: bytes
@@ -140,7 +143,7 @@ class _HTTPWork(LogWork):
         self._secrets = _keys(target.secret)
         self._encoding = Encoding(target.encode, key=None)
         self.encode_entry = self._encoding.entry(None)
-        self._confirmed: set[str] = set()  # since the last commit
+        self._confirmed: set[str] = set()  # ids since the last commit
 
     def load(self, table: str) -> None:
         return None
@@ -151,7 +154,7 @@ class _HTTPWork(LogWork):
         self._confirmed.clear()
 
     def _parts(self, made: Sequence[Change]) -> Iterator[_Part]:
-        """Yield what is to be sent, but for what was confirmed since the last commit."""
+        """Yield the messages to send, without those confirmed since the last commit."""
         for part in made.parts if isinstance(made, Changes) else [made]:
             if isinstance(part, EntryRows) and part.encoded is not None:
                 for identity, _, value, _, number in of_entry(part):
@@ -164,7 +167,7 @@ class _HTTPWork(LogWork):
                         yield _Part(one.id, one.value, [change], 0)
 
     def _batches(self, parts: Iterable[_Part]) -> Iterator[list[_Part]]:
-        """Yield what each request has."""
+        """Group messages into requests."""
         batch: list[_Part] = []
         size = 0
         for part in parts:
@@ -178,13 +181,13 @@ class _HTTPWork(LogWork):
             yield batch
 
     def _send(self, batch: list[_Part]) -> None:
-        """Return when it is confirmed."""
+        """Send a request and wait for the confirmation."""
         status = self._status(batch, self._body(batch))
         if 200 <= status < 300:
             self._confirmed.update(part.id for part in batch)
             return
         what = f"{self._target} answers {status}"
-        if status in _UNFIT and len(batch) > 1:  # which of them it is
+        if status in _UNFIT and len(batch) > 1:  # find the rejected change
             for one in batch:
                 self._send([one])
         elif status in _UNFIT:
@@ -204,7 +207,7 @@ class _HTTPWork(LogWork):
         return batch[0].value if self._target.batch == 1 else b"".join(part.value + b"\n" for part in batch)
 
     def _status(self, batch: list[_Part], body: bytes) -> int:
-        """What is answered, after so many attempts."""
+        """Return the response status. Retry temporary failures until ``attempts`` is reached."""
         import httpx
 
         name = batch[0].id if len(batch) == 1 else f"{batch[0].id},{batch[-1].id}"
@@ -229,11 +232,11 @@ class _HTTPWork(LogWork):
         raise AssertionError("an attempt returns or raises")
 
     def paused(self, seconds: float) -> bool:
-        """Wait before the next attempt; whether the pipe ends meanwhile."""
+        """Wait before the next attempt. Return True if the pipe stops meanwhile."""
         return self.stopping.wait(seconds)
 
     def _post(self, key: str, body: bytes) -> tuple[int, float]:
-        """The status of the answer, and how many seconds it asks to wait."""
+        """Return the response status and the ``Retry-After`` delay in seconds."""
         headers = {"Idempotency-Key": key, **signature(self._secrets, key, int(time()), body)}
         with self._client.stream("POST", self._target.url, content=body, headers=headers) as response:
             size = 0
@@ -245,7 +248,7 @@ class _HTTPWork(LogWork):
 
 
 def signature(secrets: Sequence[bytes], key: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers of Standard Webhooks for a body; none without secrets."""
+    """Return the Standard Webhooks headers for a body, or {} without secrets."""
     if not secrets:
         return {}
     signed = b".".join((key.encode(), str(timestamp).encode(), body))
@@ -255,7 +258,7 @@ def signature(secrets: Sequence[bytes], key: str, timestamp: int, body: bytes) -
 
 
 def _seconds(text: str) -> float:
-    """What ``Retry-After`` says, which has seconds or a date; 0 where it says nothing."""
+    """Convert a ``Retry-After`` header to seconds. The header holds seconds or a date; return 0 if it is empty or invalid."""
     if text.strip().isascii() and text.strip().isdigit():
         return float(min(int(text), 1 << 31))
     try:

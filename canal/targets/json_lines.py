@@ -1,6 +1,6 @@
-"""A file of JSON lines: every change once, in the order of the log.
+"""JSON lines target: appends every change exactly once to a file, in log order.
 
-Never leaves half a commit for the next one to follow: what a crash left behind the last commit is cut off.
+Never keeps a partial commit: bytes after the last commit, left by a crash, are truncated before the next commit.
 """
 
 from __future__ import annotations
@@ -35,15 +35,18 @@ def _is_file(instance: object, attribute: object, value: Any) -> None:
 
 @attrs.frozen
 class JSONLinesTarget:
-    """A file to which a line is appended for each change (``canal.formats.change_json.document`` tells its members).
+    """A file with one line per change. ``canal.formats.change_json.document`` describes the members of a line.
 
-    How far the file is stands beside it, in ``<path>.progress``, with the bytes that are committed: what lies behind them is cut
-    off when the next writer begins, and comes again. A file that was moved away is begun anew. Of a pipe (a FIFO, or a binary
-    file object such as ``sys.stdout.buffer``) nothing can be cut off: there each line comes at least once.
+    The file ``<path>.progress`` stores the progress and the committed size. The next writer truncates the file to this size
+    and writes the lost lines again. If the file was moved away, the writer starts a new file.
+
+    A pipe cannot be truncated, so it receives each line at least once. Pipes are FIFOs and binary file objects such as
+    ``sys.stdout.buffer``.
 
     Args:
-        path: of the file, which is made where there is none, or a binary file object.
-        encode: makes the text of a change, without an end of line, such as ``canal.formats.DebeziumJson()``; "" writes nothing.
+        path: the file's path, or a binary file object. A missing file is created.
+        encode: returns the text for a change, without a line break, such as ``canal.formats.DebeziumJson()``. A change with
+            the text "" is not written.
     """
 
     path: str | os.PathLike[str] | BinaryIO = attrs.field(validator=_is_file)
@@ -91,7 +94,7 @@ def _understood(what: str) -> Iterator[None]:
 
 
 def _encoder(encode: Callable[[Change], str]) -> Callable[[EntryRows], bytes | None] | None:
-    """Return what makes all lines of an entry; None if the lines are made one by one."""
+    """Return the function that encodes a whole entry, or None if changes must be encoded singly."""
     return encode.lines if isinstance(encode, RowEncoder) else None
 
 
@@ -147,11 +150,11 @@ class _FileWork(LogWork):
 
     @contextmanager
     def _locked(self) -> Iterator[BinaryIO]:
-        """The file at its end, which nobody else writes meanwhile; what lies behind the last commit is cut off."""
+        """Lock the file exclusively, truncate it to the committed size, and yield it open for appending."""
         with open(self._path, "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             size = os.fstat(file.fileno()).st_size
-            if not self._beside.exists():  # what was there before the first commit stays
+            if not self._beside.exists():  # keep the content from before the first commit
                 self._store({"size": size, "streams": {}})
             committed = self._committed()["size"]
             if size > committed:

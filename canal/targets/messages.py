@@ -1,6 +1,6 @@
-"""What a broker is given of a change: the names, keys, values and headers of its messages.
+"""Converts changes to broker messages: topic names, keys, values and headers.
 
-Never sends anything.
+Never does I/O.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ Key: TypeAlias = Callable[[Table, Row], Text | None]
 Headers: TypeAlias = Callable[[Change], Mapping[str, Text]]
 Partition: TypeAlias = Callable[[Change], int]
 
-#: Where statements go that name no table and no schema.
+#: Topic for statements without table and schema.
 _NOWHERE: Final = "canal_statements"
 
 
 def primary_key(table: Table, row: Row) -> str | None:
-    """Return the key columns as a JSON object, the same for what the source calls one key; None for a table without a key.
+    """Return the key columns as a JSON object, or None for a table without a key.
+
+    Keys that are equal in the source result in the same text.
 
     Raises:
-        UnfitChangeError: the row image lacks one of them.
+        UnfitChangeError: if the row image lacks a key column.
     """
     known(table, row, table.keys)
     return key_json(row, table.keys, table.columns) if table.keys else None
 
 
 def known(table: Table, row: Row, names: Iterable[str]) -> None:
-    """Raise UnfitChangeError where the row image lacks one of these columns, of which the message is made."""
+    """Raise UnfitChangeError if the row image lacks any of these columns. The message needs them."""
     if any(row[name] is ABSENT or isinstance(row[name], PartialJson) for name in names):
         raise UnfitChangeError(
             f"a column of the key of {table.source} is not in the row image", remedy="Set binlog_row_image=FULL at the source."
@@ -47,25 +49,25 @@ def known(table: Table, row: Row, names: Iterable[str]) -> None:
 
 
 def image(change: Change) -> Row:
-    """The row after a change, or of a deletion the one before; what its image lacks is of the one before."""
+    """Return the row after a change, or before a DELETE. Columns absent from the after image come from the before image."""
     before, after = change.before, change.after
     return change.row if before is None or after is None else _filled(change, after, before)
 
 
 class Namer:
-    """Names of topics or queues.
+    """Computes topic or queue names.
 
     Args:
-        option: what the template is given as.
-        template: a text with ``{name}``, ``{schema}`` and ``{table}``, or ``change -> name``.
+        option: the template's option name, for error messages.
+        template: a text with ``{name}``, ``{schema}`` and ``{table}``, or a function ``change -> name``.
 
     Raises:
-        ConfigError: it has other braces.
+        ConfigError: if the template has other placeholders.
     """
 
     def __init__(self, option: str, template: str | Callable[[Change], str]) -> None:
         self._template = template
-        #: Whether all changes of a table have one name.
+        #: Whether all changes in a table have the same topic name.
         self.is_of_tables = isinstance(template, str)
         self._names: dict[tuple[str, str, str], str] = {}
         if isinstance(template, str):
@@ -80,7 +82,7 @@ class Namer:
         return self.of(change.table)
 
     def of(self, table: Table) -> str:
-        """Return the name for all changes of a table."""
+        """Return the name for all changes in a table."""
         assert isinstance(self._template, str)
         known = table.name, table.database, table.source
         found = self._names.get(known)
@@ -92,30 +94,31 @@ class Namer:
 
 @attrs.frozen
 class Outgoing:
-    """A message on its way to a broker."""
+    """A message to send to a broker."""
 
     id: str
-    """Of its change, or of the half of it that it tells."""
+    """The id of ``change``, with a suffix for the DELETE half of a key update."""
 
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...]
     change: Change
-    """The change, or that half."""
+    """The change, or a half of a key update."""
 
 
 @attrs.frozen
 class Encoding:
-    """How a target makes messages of changes.
+    """Options for converting changes to messages.
 
-    Without ``key``, an encoder gives its messages their keys, headers and tombstones; else ``key`` gives the keys.
+    An encoder supplies the keys, headers and tombstones. ``key`` supplies the keys instead if it is a function other than
+    ``primary_key``, or if ``partition`` is set.
 
     Args:
-        encode: an encoder, or a function to the value of a message.
-        key: of a message; ``primary_key`` stands for the key of the encoder, if there is one. None: the target has no keys, so an
-            update of the key stays one message.
-        partition: an encoder's messages that are to go to chosen partitions have keys from ``primary_key`` too.
-        tombstones: send a message without a value after that of each deleted row.
+        encode: an encoder, or a function that returns a message value.
+        key: a function that returns a message key. ``primary_key`` means the encoder's keys, if ``encode`` is an encoder.
+            None means the target has no keys, so an update of the key remains a single message.
+        partition: a function that returns the partition. If set, encoders use keys from ``key`` too.
+        tombstones: send a message without a value after the message for each deleted row.
     """
 
     encode: Encode
@@ -125,16 +128,16 @@ class Encoding:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the encoder makes whole messages."""
+        """Return whether the encoder creates complete messages."""
         return isinstance(self.encode, Encoder) and self.key in (None, primary_key) and self.partition is None
 
     @property
     def form(self) -> int:
-        """What becomes of an update of the key, and of a DELETE: see RowEncoder."""
+        """Return how to encode a key update and a DELETE: see RowEncoder."""
         return PLAIN if self.key is None else TOMBSTONES if self.tombstones else KEYED
 
     def entry(self, topics: Namer | None, *callables: object) -> Callable[[EntryRows], list[Raw] | None] | None:
-        """Return what makes the messages of an entry; None if a callable of the target has to see each change."""
+        """Return the function that encodes a whole entry, or None if a user function of the target needs each change."""
         encode = self.encode
         if not isinstance(encode, RowEncoder) or not self.is_whole or any(callables):
             return None
@@ -144,10 +147,10 @@ class Encoding:
         return lambda part: encode.entry(part, form)
 
     def messages(self, change: Change) -> Iterator[Outgoing]:
-        """Yield the messages of a change.
+        """Yield the messages for a change.
 
         Raises:
-            UnfitChangeError: they cannot be made. It names the whole change.
+            UnfitChangeError: if encoding fails. The error has the whole change, not only a half of a key update.
         """
         try:
             if self.is_whole:
@@ -160,7 +163,7 @@ class Encoding:
                 if self.tombstones and half.after is None and key is not None and values and values[-1].value is not None:
                     yield Outgoing(half.id, key, None, (), half)
         except UnfitChangeError as error:
-            error.changes = (change,)  # the whole one, not the half that an update may be
+            error.changes = (change,)  # the whole change, not a half of a key update
             raise
 
     def _whole(self, change: Change) -> Sequence[Encoded]:
@@ -179,10 +182,10 @@ class Encoding:
 
 
 def halves(change: Change, key: Key) -> Iterator[tuple[Change, bytes | None]]:
-    """The change with the key of its row; or, where an update changes the key, the deletion and the insertion that it is.
+    """Yield the change with its key. Split an update of the key into a DELETE and an INSERT.
 
     Raises:
-        UnfitChangeError: only parts of the row whose key changes are known, or the key cannot be made.
+        UnfitChangeError: if the key changes but the images are incomplete, or if the key function fails.
     """
     before, after = change.before, change.after
     if before is None and after is None:
@@ -191,7 +194,7 @@ def halves(change: Change, key: Key) -> Iterator[tuple[Change, bytes | None]]:
     if before is None or after is None:
         yield change, _key(change, key, change.row)
         return
-    # What the image before it lacks may have been another value: a key that is made of it differs, and is unfit below.
+    # A column absent from the before image may have had another value. Then the keys differ, and the check below raises.
     old, new = _key(change, key, before), _key(change, key, _filled(change, after, before))
     if old == new:
         yield change, new
@@ -203,13 +206,13 @@ def halves(change: Change, key: Key) -> Iterator[tuple[Change, bytes | None]]:
             position=change.origin.position,
             remedy="Set binlog_row_image=FULL and no PARTIAL_JSON at the source, or park it by on_unfit.",
         )
-    # A part below 0 is of no transform, so the ids of both are their own.
+    # Transforms never use a negative part, so both halves have unique ids.
     yield attrs.evolve(change, op=Op.DELETE, after=None, part=~change.part), old
     yield attrs.evolve(change, op=Op.INSERT, before=None), new
 
 
 def _filled(change: Change, row: Row, other: Row) -> Row:
-    """The row, with the values of the other one where its image holds none."""
+    """Return the row, with absent values replaced from the other row."""
     values = row.values()
     if ABSENT not in values:
         return row
@@ -221,10 +224,10 @@ def _key(change: Change, key: Key, row: Row) -> bytes | None:
 
 
 def partition_of(change: Change, partition: Partition | None) -> int:
-    """The number of the partition of a message; -1: the target chooses.
+    """Return the partition number for a message, or -1 if the target chooses.
 
     Raises:
-        UnfitChangeError: it cannot be made.
+        UnfitChangeError: if the partition function fails.
     """
     if partition is None:
         return -1
@@ -235,16 +238,16 @@ def partition_of(change: Change, partition: Partition | None) -> int:
 
 
 def encoded(change: Change, encode: Encode) -> bytes | None:
-    """The value of a message.
+    """Return the value for a message.
 
     Raises:
-        UnfitChangeError: it cannot be made.
+        UnfitChangeError: if the encoder fails.
     """
     return _made(change, "its message", encode, change)
 
 
 def headers_of(message: Outgoing, more: Headers | None) -> list[tuple[str, bytes]]:
-    """Return the id of a message, its own headers, and what the user wants beside them."""
+    """Return the message's id header, the encoder's headers, and the user's additional headers."""
     change = message.change
     found = [("id", message.id.encode()), *message.headers]
     if more is not None:
@@ -254,7 +257,7 @@ def headers_of(message: Outgoing, more: Headers | None) -> list[tuple[str, bytes
 
 
 def of_entry(part: EntryRows) -> Iterator[tuple[str, bytes | None, bytes | None, tuple[tuple[str, bytes], ...], int]]:
-    """Yield what was made of an entry: the id, key, value and headers of each message, and ``ord`` of its change."""
+    """Yield the encoded messages of an entry: id, key, value, headers, and the change's ``ord``."""
     transaction = part.entry.transaction.name
     for number, suffix, key, value, name, header in part.encoded:
         headers = () if name is None else ((name, header),)
@@ -262,12 +265,12 @@ def of_entry(part: EntryRows) -> Iterator[tuple[str, bytes | None, bytes | None,
 
 
 def change_of(part: EntryRows, number: int) -> Change:
-    """Return the change of an entry with an ``ord``."""
+    """Return the entry's change with this ``ord``."""
     return next(change for change in part.rows if change.ord == number)
 
 
 def refuse(unfit: Sequence[UnfitChangeError]) -> None:
-    """Raise one error for all changes that are unfit, if there are any."""
+    """Raise a single error for all unfit changes, if any."""
     if unfit:
         changes = tuple(change for error in unfit for change in error.changes)
         raise UnfitChangeError(unfit[0].message, changes=changes, position=unfit[0].position, remedy=unfit[0].remedy)

@@ -1,4 +1,4 @@
-"""What a commit writes into Redis: rows, members of sets, streams and lists, with the progress in the same MULTI.
+"""Redis commits: write rows, set members, streams or lists together with the progress in the same MULTI.
 
 Never opens a connection.
 """
@@ -24,12 +24,12 @@ from canal.targets.work import LogWork, StateWork, conflict
 
 log = logging.getLogger("canal.pipe")
 
-#: Keys that are asked for at once where a table is emptied.
+#: Maximum number of keys per command, and the SCAN count when a table is emptied.
 _SCAN: Final = 1000
 
 
 class Layout(Protocol):
-    """The options of a target that say how keys look."""
+    """The target options for key names and structure."""
 
     @property
     def structure(self) -> str: ...
@@ -52,7 +52,7 @@ def understood(what: str) -> Iterator[None]:
     except (redis.exceptions.AskError, redis.exceptions.TryAgainError, redis.exceptions.ClusterError) as error:
         raise ConnectionLostError(f"slots of {what} move to another server: {type(error).__name__}") from error
     except redis.RedisError as error:
-        said = str(error).partition(" ")[0]  # its code; what follows may quote a command
+        said = str(error).partition(" ")[0]  # only the error code: the rest may quote a command
         raise TargetError(f"{what} refuses: {said}", remedy="Mend that; nothing of the commit was written.") from error
 
 
@@ -61,7 +61,7 @@ def check_memory(connection: Any, what: str) -> None:
 
     try:
         policy = connection.config_get("maxmemory-policy").get("maxmemory-policy", "")
-    except redis.ResponseError:  # not every user may ask
+    except redis.ResponseError:  # the user may lack the permission for CONFIG GET
         return
     if str(policy).startswith("allkeys"):
         log.warning("%s throws keys away when its memory is full (maxmemory-policy %s): rows may vanish", what, policy)
@@ -72,7 +72,7 @@ def text_of(found: Any) -> str | None:
 
 
 class _Commit:
-    """The progress, and what is written with it, in one MULTI."""
+    """Base class for commits: writes the data and the progress in a single MULTI."""
 
     names: Names
 
@@ -85,7 +85,7 @@ class _Commit:
         return f"{self._target.prefix}canal_progress:{self._stream}"
 
     def _names_key(self) -> str:
-        """Where the names of tables are kept; "" where the progress of each table has its own."""
+        """Return the key that stores table names, or "" if table names are not stored."""
         return f"{self._target.prefix}canal_names:{self._stream}"
 
     def load(self, table: str) -> str | None:
@@ -95,7 +95,7 @@ class _Commit:
         return text_of(self._connection.get(self._progress_key(table)))
 
     def _server(self, key: str) -> Any:
-        """The client of the server that has the key."""
+        """Return the client for the server that holds the key."""
         return self._connection
 
     def _write(self, old: str | None, new: str, table: str, queue: Callable[[Any], None]) -> None:
@@ -114,7 +114,7 @@ class _Commit:
 
 
 class RedisRows(_Commit, StateWork):
-    """A key of Redis for each row."""
+    """Stores each row under a Redis key."""
 
     def write(self, made: Sequence[TableState], old: str | None, new: str, table: str) -> None:
         with understood(self._what):
@@ -154,7 +154,7 @@ class RedisRows(_Commit, StateWork):
 
 
 class RedisMembers(_Commit, StateWork):
-    """A set or sorted set for each table, whose members are the rows, and beside it a hash with the member of each key."""
+    """Stores each table as a set or sorted set with rows as members. An additional hash maps each key to the current member."""
 
     def write(self, made: Sequence[TableState], old: str | None, new: str, table: str) -> None:
         with understood(self._what):
@@ -172,7 +172,7 @@ class RedisMembers(_Commit, StateWork):
         return name, f"{self._target.prefix}canal_members:{{{name}}}"
 
     def _members(self, state: TableState) -> list[bytes]:
-        """Those that the set has of the keys of these rows."""
+        """Return the current set members for the keys of these rows."""
         keys = [_joined(key) for key in state.rows]
         found = (self._connection.hmget(self._names(state.table)[1], some) for some in _slices(keys))
         return [member.encode() if isinstance(member, str) else member for some in found for member in some if member is not None]
@@ -222,14 +222,14 @@ class RedisMembers(_Commit, StateWork):
 
 
 class RedisLog(_Commit, LogWork):
-    """A stream or list for each table."""
+    """Appends changes to a stream or list per table."""
 
     def write(self, made: Sequence[Change], old: str | None, new: str, table: str) -> None:
         self._write(old, new, table, lambda pipeline: self._queue(pipeline, made))
 
     @staticmethod
     def encode_entry(part: EntryRows) -> list[bytes] | None:
-        """Return the lines of an entry; None if its rows have to be asked."""
+        """Return the lines for an entry, or None if its changes must be encoded singly."""
         lines = line.lines(part)
         return None if lines is None else lines.split(b"\n")[:-1]
 
@@ -253,7 +253,7 @@ class RedisLog(_Commit, LogWork):
 _GLOB: Final = str.maketrans({char: f"\\{char}" for char in "*?[]\\^-"})
 
 
-#: A colon ends the name of a table, so one within it is marked, as in the values of a key.
+#: A colon ends the table name, so colons inside table names are escaped, as in key values.
 _COLON: Final = str.maketrans({":": "\\:", "\\": "\\\\"})
 _NAMING: Final = Naming(is_flat=True, reserved=[(f"canal_{one}",) for one in ("progress", "names", "members", "turn", "turns")])
 
