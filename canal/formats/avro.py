@@ -69,8 +69,8 @@ class SchemaRegistry:
         except urllib.error.HTTPError as error:
             error.close()
             raise TargetError(
-                f"the schema registry refuses a schema of {subject}: HTTP {error.code}",
-                remedy="With 409 the table has changed in a way that the subject's compatibility does not allow.",
+                f"the schema registry rejected a schema for {subject}: HTTP {error.code}",
+                remedy="With 409, the table changed in a way that the subject's compatibility level forbids.",
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConnectionLostError(f"the schema registry does not answer: {type(error).__name__}") from error
@@ -94,7 +94,7 @@ class DebeziumAvro(DebeziumEvents):
     _numbers: Recent[tuple[str, str], bytes] = attrs.field(factory=Recent, init=False, repr=False, eq=False)
 
     def __call__(self, change: Change) -> str:
-        raise ConfigError("Avro is bytes, and the target takes text", remedy="Give it a JSON format.")
+        raise ConfigError("Avro is bytes, and the target takes text", remedy="Set encode to a JSON format.")
 
     def _form(self, table: Table) -> RowWriter:
         fields = list(self._shape(table).fields.values())

@@ -74,9 +74,9 @@ class Field:
         if value is ABSENT:
             raise ValueError("the row image does not hold the column")
         if isinstance(value, InvalidText):
-            raise ValueError("it holds bytes that are no text in its charset")
+            raise ValueError("it holds bytes that are invalid in its charset")
         if isinstance(value, PartialJson):
-            raise ValueError("the log tells only how its document was changed")
+            raise ValueError("the log has only a diff of its JSON document")
         return self.make(value)
 
 

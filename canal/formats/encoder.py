@@ -189,7 +189,7 @@ class RowEncoder(TextEncoder):
 
     def _unfit(self, change: Change, error: Exception) -> NoReturn:
         remedy = "Set binlog_row_image=FULL at the source if a column is missing; park it by on_unfit; or choose another format."
-        unfit(change, f"the form has nothing for it: {error}", remedy)
+        unfit(change, f"the format cannot represent it: {error}", remedy)
 
     # -- single changes ----------------------------------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ class TransferJson(RowEncoder):
 
     def _statement(self, change: Change) -> Sequence[Encoded]:
         if change.op is Op.TRUNCATE:
-            unfit(change, "go-mysql-transfer has no message for TRUNCATE", "Empty what consumers hold, or park it by on_unfit.")
+            unfit(change, "go-mysql-transfer has no message for TRUNCATE", "Empty the consumers' copies, or park it by on_unfit.")
         return ()
 
     def _encoded(self, part: EntryRows, form: int, as_lines: bool) -> Any:

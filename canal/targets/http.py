@@ -196,7 +196,7 @@ class _HTTPWork(LogWork):
                 f"{what} to a change of {change.table.name}",
                 position=change.origin.position,
                 changes=(change,),
-                remedy="Let it take the change, let a rule or encode make another body, or park it by on_unfit.",
+                remedy="Make the server accept the change, alter the body by a rule or encode, or park the change by on_unfit.",
             )
         elif 300 <= status < 400:
             raise TargetError(what, remedy="Give the address that it redirects to.")
@@ -219,7 +219,9 @@ class _HTTPWork(LogWork):
                 if status not in _AGAIN and status < 500:
                     return status
                 what = f"{self._target} answers {status}"
-                failure: TargetError | ConnectionLostError = TargetError(what, retry_after=asked, remedy="It is sent again.")
+                failure: TargetError | ConnectionLostError = TargetError(
+                    what, retry_after=asked, remedy="The request is retried."
+                )
             except httpx.TransportError as error:
                 failure = ConnectionLostError(f"the request to {self._target} failed: {type(error).__name__}")
                 failure.__cause__ = error

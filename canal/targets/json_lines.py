@@ -90,7 +90,7 @@ def _understood(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TargetError(f"{what} cannot be written: {error.strerror}", remedy="Mend that; nothing is lost.") from error
+        raise TargetError(f"{what} cannot be written: {error.strerror}", remedy="Correct the cause. Nothing is lost.") from error
 
 
 def _encoder(encode: Callable[[Change], str]) -> Callable[[EntryRows], bytes | None] | None:
@@ -163,8 +163,8 @@ class _FileWork(LogWork):
                 self._store(self._committed() | {"size": 0})
             elif size < committed:
                 raise TargetError(
-                    f"{self._path} has {size} bytes, and {committed} were committed: it was cut, or is another file",
-                    remedy=f"Bring it back, or move it away: it is begun anew then. {self._beside.name} keeps the progress.",
+                    f"{self._path} has {size} bytes, but {committed} were committed: it was truncated or replaced",
+                    remedy=f"Restore the file, or move it away to start a new file. {self._beside.name} keeps the progress.",
                 )
             yield file
 
@@ -173,7 +173,7 @@ class _FileWork(LogWork):
             found = json.loads(self._beside.read_bytes())
             return {"size": int(found["size"]), "streams": dict(found["streams"])}
         except (ValueError, TypeError, KeyError) as error:
-            raise TargetError(f"{self._beside} cannot be read", remedy="It is not what this library wrote.") from error
+            raise TargetError(f"{self._beside} cannot be read", remedy="Restore the damaged file.") from error
 
     def _store(self, document: dict[str, Any]) -> None:
         new = self._beside.with_name(f"{self._beside.name}.new")

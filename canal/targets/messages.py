@@ -233,7 +233,7 @@ def partition_of(change: Change, partition: Partition | None) -> int:
         return -1
     number = _called(change, "the partition of its message", partition, change)
     if not isinstance(number, int) or number < 0:
-        raise ConfigError(f"partition must give a number from 0 on, not {number!r}")
+        raise ConfigError(f"partition must return an integer of 0 or more, not {number!r}")
     return number
 
 
@@ -298,5 +298,5 @@ def _called(change: Change, what: str, function: Callable[..., Any], *arguments:
             f"{what} cannot be made of a change of {change.table.name}: {type(error).__name__}",
             changes=(change,),
             position=change.origin.position,
-            remedy="Mend the callable that was given to the target, or park it by on_unfit.",
+            remedy="Correct the function passed to the target, or park the change by on_unfit.",
         ) from error

@@ -53,7 +53,7 @@ def understood(what: str) -> Iterator[None]:
         raise ConnectionLostError(f"slots of {what} move to another server: {type(error).__name__}") from error
     except redis.RedisError as error:
         said = str(error).partition(" ")[0]  # only the error code: the rest may quote a command
-        raise TargetError(f"{what} refuses: {said}", remedy="Mend that; nothing of the commit was written.") from error
+        raise TargetError(f"{what} refuses: {said}", remedy="Correct the cause. The commit wrote no data.") from error
 
 
 def check_memory(connection: Any, what: str) -> None:
