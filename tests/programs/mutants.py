@@ -1,6 +1,8 @@
 """Deliberate faults of the library, each with the tests that must notice it: so that the tests are known to be able to fail.
 
-    python -m tests.programs.mutants [NAME…]
+    CANAL_TESTS=all python -m tests.programs.mutants [NAME…]
+
+Without CANAL_TESTS=all some tests try fewer cases and can miss their fault.
 
 Each fault replaces one text of one file in a copy of the tree, in which the tests that are named beside it are run, interpreted.
 A fault counts as caught only where every one of them fails, by an assertion or by an error of the library's own: not
