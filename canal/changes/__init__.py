@@ -1,7 +1,4 @@
-"""Changes: what a message of an Instance is to a target, one change for each row or statement, in the order of the log.
-
-Never writes anything, and knows no target.
-"""
+"""The changes of a message for a target, in log order: a change for each row or statement."""
 
 from canal.changes.batch import ChangeBatch, Changes
 from canal.changes.change import Change, Op, Origin, Table

@@ -1,7 +1,4 @@
-"""Whether an ALTER of a table may have changed the values of its rows, which no log tells.
-
-Never looks at a row: the declared types decide.
-"""
+"""Detects changes of values by an ALTER, which the log does not contain. The declared types decide."""
 
 from __future__ import annotations
 
@@ -21,17 +18,17 @@ from canal.statement import Statement
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _BLOBS: Final = {"tiny": 1 << 8, "": 1 << 16, "medium": 1 << 24, "long": 1 << 32}
 _TIMES: Final = ("time", "datetime", "timestamp")
-#: Which release wrote a statement matters to none of what is asked here.
+#: The server version for the parser. The checks in this module do not depend on it.
 _NEWEST: Final = (99,)
 #: STRICT_TRANS_TABLES and STRICT_ALL_TABLES.
 _STRICT: Final = 3 << 21
-#: Rows do not tell the charset of their table. A column that differs with it is in that one.
+#: The log does not contain the table's charset. A column whose charset differs between these two has the table's charset.
 _DEFAULTS: Final = ("utf8mb4", "utf8mb3")
 _CHARS: Final = ("char", "varchar", "binary", "varbinary")
 
 
 def keeps_values(old: ColumnSchema, new: ColumnSchema) -> bool:
-    """Whether every value of the one type but NULL is the same in the other, as a stream gives it."""
+    """Return whether every value except NULL is the same in both types, as delivered by the stream."""
     before, after = old.base_type, new.base_type
     first, second = _arguments(old), _arguments(new)
     if before in _INTEGERS and after in _INTEGERS:
@@ -50,7 +47,7 @@ def keeps_values(old: ColumnSchema, new: ColumnSchema) -> bool:
         return (second or (0,))[0] >= (first or (0,))[0]
     if before == "enum" and old.labels is not None and new.labels is not None:
         return set(old.labels) <= set(new.labels)
-    if before == "set" and old.labels is not None and new.labels is not None:  # members are given in their order
+    if before == "set" and old.labels is not None and new.labels is not None:  # members are delivered in this order
         return [label for label in new.labels if label in old.labels] == list(old.labels)
     return True
 
@@ -60,7 +57,7 @@ def _keeps_text(old: ColumnSchema, new: ColumnSchema) -> bool:
     charset, other = old.charset or "binary", new.charset or "binary"
     if charset != other and (other != "utf8mb4" or charset == "binary"):
         return False
-    if after == "binary" or (after == "char" and before != "char"):  # filled up, or without the blanks at its end
+    if after == "binary" or (after == "char" and before != "char"):  # padded, or stripped of trailing spaces
         return before == after and _size(old) == _size(new)
     if before in _CHARS and after in _CHARS:
         return _size(new) >= _size(old)
@@ -68,7 +65,7 @@ def _keeps_text(old: ColumnSchema, new: ColumnSchema) -> bool:
 
 
 def _size(column: ColumnSchema) -> int:
-    """Characters, or of a TEXT and BLOB bytes, that it holds; 0 for other types."""
+    """Return the capacity in characters, or in bytes for TEXT and BLOB. 0 for other types."""
     base = column.base_type
     if base in _CHARS:
         return (_arguments(column) or (1,))[0]
@@ -93,12 +90,12 @@ def _arguments(column: ColumnSchema) -> tuple[int, ...]:
 
 
 def altered(table: str, what: str) -> str:
-    """What is said of an ALTER of a table."""
+    """Return the message for an ALTER that may have changed values."""
     return f"an ALTER of {table} may have changed values of rows, which the log does not tell: {what}"
 
 
 def unfollowed(table: str, old: Sequence[ColumnSchema], new: Sequence[ColumnSchema]) -> str:
-    """What an ALTER between these columns of a table did, or may have done, that no row of the log tells; "" for nothing."""
+    """Describe how an ALTER from the old to the new columns may have changed rows or the key. Return "" if it did not."""
     if changed := changed_values(old, new):
         return altered(table, changed)
     before, after = ({column.name.lower(): column.name for column in one if column.key} for one in (old, new))
@@ -109,14 +106,14 @@ def unfollowed(table: str, old: Sequence[ColumnSchema], new: Sequence[ColumnSche
 
 
 def changed_values(old: Iterable[ColumnSchema], new: Iterable[ColumnSchema]) -> str:
-    """The columns of both whose values an ALTER may have changed, each with both types; "" for none."""
+    """Describe the columns whose values an ALTER may have changed, with both types. Return "" if there are none."""
     before = {column.name.lower(): column for column in old}
     pairs = [(before[column.name.lower()], column) for column in new if column.name.lower() in before]
     return ", ".join(_difference(one, two) for one, two in pairs if not _keeps(one, two))
 
 
 def added_values(sql: str, statement: Statement, flavor: str) -> str | None:
-    """The columns that the text of an ALTER adds with values in the rows that are there; None where it does not tell."""
+    """Describe the columns that an ALTER adds with values in existing rows. None if the text was not understood."""
     dialect = Dialect(flavor, _NEWEST, statement.sql_mode, statement.explicit_defaults)
     try:
         names = filled_columns(sql, statement, dialect)
@@ -126,7 +123,7 @@ def added_values(sql: str, statement: Statement, flavor: str) -> str | None:
 
 
 def altered_values(old: TableSchema, sql: str, statement: Statement, flavor: str) -> str | None:
-    """As ``changed_values``, of the text of an ALTER; None where that does not tell the new columns."""
+    """Like ``changed_values``, with the new columns from the text of an ALTER. None if the text was not understood."""
     made, others = (_after(old, sql, statement, flavor, charset) for charset in _DEFAULTS)
     if made is None or others is None:
         return None
@@ -137,14 +134,14 @@ def altered_values(old: TableSchema, sql: str, statement: Statement, flavor: str
 
 
 def _filled(before: Mapping[str, ColumnSchema], new: Iterable[ColumnSchema]) -> str:
-    """The columns whose NULLs become other values: a strict sql_mode refuses that."""
+    """Describe the columns whose NULLs become other values, which only a non-strict sql_mode permits."""
     is_null = {name: bool(column.of_source.nullable) for name, column in before.items()}
     filled = [one.name for one in new if is_null.get(one.name.lower()) and one.of_source.nullable is False]
     return ", ".join(f"NULLs of {name}, which is NOT NULL now" for name in filled)
 
 
 def _after(old: TableSchema, sql: str, statement: Statement, flavor: str, charset: str) -> TableSchema | None:
-    """The table behind an ALTER, where this is its charset; None where the text does not tell."""
+    """Return the table after an ALTER, assuming this table charset. None if the text was not understood."""
     probe = Catalog(lower_case_table_names=1)
     columns = tuple(column.of_source for column in old.columns)
     probe.put(TableVersion(attrs.evolve(old, columns=columns), charset, keys=()))  # no value depends on a key
@@ -162,10 +159,10 @@ def _after(old: TableSchema, sql: str, statement: Statement, flavor: str, charse
 
 
 def _like(old: ColumnSchema | None, new: ColumnSchema, is_default: bool) -> ColumnSchema:
-    """A column of a statement: masked as it was before, in the charset that it had where the text names none."""
+    """Return a column of a statement with the mask and, if the text names no charset, with the charset of the old column."""
     if old is None:
         return new
-    if is_default and old.of_source.charset not in (None, "binary"):  # bytes that become text are other values in any charset
+    if is_default and old.of_source.charset not in (None, "binary"):  # bytes that become text always change
         new = attrs.evolve(new, charset=old.of_source.charset)
     return new if old.unmasked is None else attrs.evolve(old, unmasked=new)
 
@@ -173,7 +170,7 @@ def _like(old: ColumnSchema | None, new: ColumnSchema, is_default: bool) -> Colu
 def _keeps(old: ColumnSchema, new: ColumnSchema) -> bool:
     one, two = old.of_source, new.of_source
     if new.unmasked is not None and one.base_type == two.base_type == "decimal" and _arguments(one)[1] != _arguments(two)[1]:
-        return False  # a mask is made of the text, which has other zeros at its end
+        return False  # a mask depends on the text, whose trailing zeros differ
     return keeps_values(one, two)
 
 
@@ -188,14 +185,14 @@ def _text(column: ColumnSchema) -> str:
 
 
 def types_text(columns: Iterable[ColumnSchema]) -> str:
-    """The declared types of columns, which are the key, and which are never NULL: what ``types_from_text`` reads."""
+    """Serialize the declared types, keys and NOT NULL flags of columns for ``types_from_text``."""
     own = [column.of_source for column in columns]
     flags = ([int(one.key), 0] if one.nullable is False else [1] * one.key for one in own)
     return json.dumps([[one.name, one.column_type, one.charset, *more] for one, more in zip(own, flags)])
 
 
 def types_from_text(text: str) -> list[ColumnSchema]:
-    """The columns of ``types_text``, with what their types tell."""
+    """Parse the columns from ``types_text``."""
     found = json.loads(text) if text else []
     return [
         column_from_text(name, kind, charset=charset, key=more[:1] == [1], nullable=len(more) < 2)

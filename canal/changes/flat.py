@@ -1,7 +1,4 @@
-"""Changes of an Instance one after the other, acked when the loop comes round.
-
-Never keeps a change, and never acks one that was not looped over: see ``Instance.changes``.
-"""
+"""The changes of messages for ``Instance.changes``."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ from canal.model import Entry, EntryType
 
 
 class FlatReader:
-    """Reads the changes of messages; of one stream, in its order."""
+    """Reads the changes of a stream of messages, in order."""
 
     def __init__(self) -> None:
         self._reader = Reader(is_log=True, json_text=False)
 
     def changes(self, entries: Iterable[Entry], statements: bool = False) -> Iterator[Change]:
-        """Return the changes of a message's entries in their order, with its statements if ``statements`` is true.
+        """Return the changes of a message's entries in order, including statements if ``statements`` is true.
 
         Raises:
             UnloggedChangeError: without ``statements``, at a statement that changed rows that are not in the log.

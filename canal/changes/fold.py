@@ -1,6 +1,6 @@
-"""The fold of whole row images in columns: for each key the row that is left at the end, or none.
+"""The fold of complete row images in columns: the latest row per key, or its absence.
 
-Never makes a Python object for a value. ``latest`` does the same for rows, and for what has no exact columns.
+Values are never converted to Python objects. ``latest`` is the equivalent for rows, and for values without exact columns.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from canal.changes.change import Table
 
 #: Numbers of operations in ``ArrowChanges.op``.
 INSERT, UPDATE, DELETE = 0, 1, 2
-#: Codes that a key may have for each change, so that an array of all codes is small enough.
+#: Codes per change at most, so that an array indexed by code remains small.
 _SPARSE: Final = 8
-#: Products of codes stay below it.
+#: The upper bound for products of codes.
 _LARGEST: Final = 1 << 62
 
 
 @attrs.frozen(eq=False)
 class ArrowChanges:
-    """Changes of one table in columns, each a row, in the order of the log. Types are those of ``canal.formats.arrow``."""
+    """Changes of a table as columns, in log order. The types are those of ``canal.formats.arrow``."""
 
     table: Table
     op: pa.Array
@@ -35,34 +35,34 @@ class ArrowChanges:
     """int64: number of the row change within its transaction."""
 
     entry: pa.Array
-    """int32: number of its entry among those of the batch."""
+    """int32: the number of the entry in the batch."""
 
     after: pa.Table
-    """The row after the change, of a delete the one before: the columns of ``table``."""
+    """The row after the change, or before a delete, with the columns of ``table``. No key is null."""
 
     before_keys: pa.Table
-    """The key before an update; null of other changes. No value of the keys of ``after`` is null."""
+    """The key before an update. Null for other changes."""
 
 
 @attrs.frozen(eq=False)
 class ArrowState:
-    """What is to be done to one table, in columns. Take away ``deletes``, then put ``upserts``."""
+    """The changes to apply to a table, as columns: delete ``deletes``, then put ``upserts``."""
 
     upserts: pa.Table
-    """The rows that are to be there: the columns of the table, each key once, sorted by key."""
+    """The rows to put, with the columns of the table. Each key occurs once, sorted by key."""
 
     is_new: pa.BooleanArray
-    """Of each upsert whether the target has no row with its key when ``deletes`` are gone, by what the log says."""
+    """Whether, according to the log, the target has no row with the upsert's key after ``deletes`` are deleted."""
 
     deletes: pa.Table
-    """Keys of rows to take away, sorted: of rows that are gone, and of those that went and came again."""
+    """The keys of rows to delete, sorted: deleted rows, and rows that were deleted and inserted again."""
 
 
 def join(parts: Sequence[tuple[ArrowChanges, Sequence[int]]]) -> ArrowChanges | None:
-    """Return changes of several tables as those of one; None if their columns differ.
+    """Combine the changes of several tables. Return None if the columns differ.
 
     Args:
-        parts: the changes of each table, and the numbers that their entries have among those of all.
+        parts: the changes of each table, and the numbers of their entries in the combined batch.
     """
     first = parts[0][0]
     if any(one.after.schema != first.after.schema or one.before_keys.schema != first.before_keys.schema for one, _ in parts):
@@ -85,7 +85,7 @@ def join(parts: Sequence[tuple[ArrowChanges, Sequence[int]]]) -> ArrowChanges | 
 
 
 def fold(changes: ArrowChanges) -> ArrowState:
-    """Return what the changes come to. Keys have the values that ``KeyRules.written`` gives them."""
+    """Return the state after the changes. Keys have the form of ``KeyRules.written``."""
     changes = attrs.evolve(
         changes, after=_written(changes.after, changes.table.keys), before_keys=_written(changes.before_keys, changes.table.keys)
     )
@@ -114,16 +114,16 @@ def _written(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     for name in keys:
         at, column = rows.column_names.index(name), rows[name]
         if pa.types.is_floating(column.type):
-            rows = rows.set_column(at, name, pc.add(column, pa.scalar(0.0, column.type)))  # of -0.0 it makes 0.0
+            rows = rows.set_column(at, name, pc.add(column, pa.scalar(0.0, column.type)))  # converts -0.0 to 0.0
         elif pa.types.is_timestamp(column.type) and column.type.tz:
             rows = rows.set_column(at, name, column.cast(pa.timestamp("us", "UTC")))
     return rows
 
 
 def _steps(changes: ArrowChanges, op: Any) -> tuple[pa.Table, Any, Any, Any]:
-    """What happens to keys, in its order: the keys, the change of each, and whether a row comes or goes.
+    """Return the steps in order: the key, the number of the change, whether the step inserts a row, and whether it deletes a row.
 
-    An update that changes the key is two steps: its former key goes, and its key comes.
+    An update that changes the key is two steps: a delete of the former key and an insert of the new key.
     """
     keys = changes.after.select(changes.table.keys).combine_chunks()
     row, is_new, is_gone = np.arange(len(op)), op == INSERT, op == DELETE
@@ -139,7 +139,7 @@ def _steps(changes: ArrowChanges, op: Any) -> tuple[pa.Table, Any, Any, Any]:
 
 
 def _moved(op: Any, before: pa.Table, after: pa.Table) -> Any:
-    """Numbers of the changes that give their row another key."""
+    """Return the numbers of the updates that change the key."""
     is_moved = np.zeros(len(op), bool)
     for name in after.column_names:
         differs = pc.fill_null(pc.not_equal(before[name], after[name]), False)
@@ -148,7 +148,10 @@ def _moved(op: Any, before: pa.Table, after: pa.Table) -> Any:
 
 
 def _codes(keys: pa.Table) -> tuple[Any, int, bool]:
-    """A number for each key, the same for the same ones only; what they are below; whether they have the order of the keys."""
+    """Return a code for each key, an upper bound of the codes, and whether the codes have the order of the keys.
+
+    Codes are equal exactly if the keys are equal.
+    """
     columns = [_array(column) for column in keys.columns]
     if len(columns) == 1 and pa.types.is_integer(columns[0].type) and len(columns[0]):
         values = columns[0].to_numpy()
@@ -173,7 +176,7 @@ def _encoded(column: pa.Array) -> tuple[Any, int]:
 
 
 def _last(code: Any, step: Any, width: int) -> Any:
-    """By code the last of its steps, -1 where it has none."""
+    """Return the last step of each code, or -1."""
     found = np.full(width, -1, np.int64)
     found[code] = step
     return found

@@ -1,7 +1,4 @@
-"""Source equality of keys: the canonical values of a primary key, by the columns' types and the source's rules.
-
-Never uses a value that was read back from a target, nor its text there.
-"""
+"""Source equality of keys: canonical values of primary keys, by the columns' types and the source's rules."""
 
 from __future__ import annotations
 
@@ -22,34 +19,34 @@ Key: TypeAlias = tuple[Any, ...]
 
 @attrs.frozen
 class KeyRules:
-    """Compares the primary keys of one table as its source does.
+    """Compares the primary keys of a table as the source does.
 
-    Of most types the source's equality is known, and ``exact`` and ``group`` are the same. Of text a collation decides ('k1' and
-    'K1', 'a' and 'a ', 'ß' and 'ss'), and most logs do not name it. Two canonical values enclose the collation's equality:
+    For most types the source's equality is known, and ``exact`` and ``group`` are the same. For text a collation decides ('k1'
+    and 'K1', 'a' and 'a ', 'ß' and 'ss'), and most logs do not name the collation. Two canonical values bound its equality:
 
-    * Keys with equal ``exact`` are one key. Rows that the source keeps apart never have equal ``exact`` values.
-    * Keys that the source may call equal have equal ``group`` values, or one of the two has None.
+    * Keys with equal ``exact`` values are the same key. Distinct rows of the source never have equal ``exact`` values.
+    * Keys that the source may consider equal have equal ``group`` values, or a group is None.
 
-    Which to use:
+    Usage:
 
-    * To order changes: by ``group``. A key whose group is None is ordered with every key of its table.
-    * To fold changes: by ``written``. Every row image has the text that the row stores, and an update of the text has both. So
-      all changes of a row are one chain of keys. Where ``same`` returns None, the keys may be one key at different times: keep
-      the order of their changes (delete before insert), or refuse.
-    * To find a row in a target: by ``written``. Values that are equal to Python and the source may be different texts.
+    * To order changes, use ``group``. A key whose group is None is ordered with every key of the table.
+    * To fold changes, use ``written``. Every row image has the stored text, and an update of the text has both, so all changes
+      of a row form a chain of keys. If ``same`` returns None, the keys may be the same key at different times: keep the order
+      of their changes (delete before insert), or refuse.
+    * To find a row in a target, use ``written``. Values that are equal in Python and the source may have different texts.
 
-    Limits: a masked column has the equality of what its mask leaves. The group of a primary key over a prefix of a VARCHAR or
-    VARBINARY column is that of the whole value, as the log does not name prefixes.
+    Limits: the equality of a masked column is the equality of the masked values. The log does not name key prefixes, so the group
+    of a key over a prefix of a VARCHAR or VARBINARY column uses the whole value.
     """
 
     columns: tuple[ColumnSchema, ...]
-    """Those of the key, in the order of its values."""
+    """The columns of the key, in order."""
 
     _exact: tuple[Callable[[Any], Hashable] | None, ...] = attrs.field(init=False, repr=False, eq=False)
     _group: tuple[Callable[[Any], Hashable] | None, ...] = attrs.field(init=False, repr=False, eq=False)
 
     forms: tuple[Callable[[Any], Any] | None, ...] = attrs.field(init=False, repr=False, eq=False)
-    """Of each column the function that ``written`` applies to its values; None if they stay as they are."""
+    """The function that ``written`` applies to each column, or None if values do not change."""
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "forms", tuple([_FORMS.get(column.base_type) for column in self.columns]))
@@ -58,27 +55,27 @@ class KeyRules:
 
     @classmethod
     def of(cls, columns: Sequence[ColumnSchema], numbers: Sequence[int]) -> Self:
-        """Return the rules of the key that consists of the columns with these numbers."""
+        """Return the rules for a key of the columns with these numbers."""
         return cls(tuple([columns[number] for number in numbers]))
 
     def exact(self, key: Key) -> Key:
-        """Return the canonical value of a key as the log has it."""
+        """Return the canonical value of a key from the log."""
         return tuple([value if form is None else form(value) for form, value in zip(self._exact, key)])
 
     def written(self, key: Key) -> Key:
-        """Return the key in the one form that targets are given: in UTC, without zeros behind the point, without -0.0.
+        """Return the key in the form for targets: in UTC, without trailing zeros, without -0.0.
 
-        An ALTER that widens a DECIMAL and another ``time_zone`` change no key.
+        An ALTER that widens a DECIMAL, or another ``time_zone``, does not change this form.
         """
         return tuple([value if form is None else form(value) for form, value in zip(self.forms, key)])
 
     def group(self, key: Key) -> Key | None:
-        """Return a value that all keys share which the source may call equal to this one; None: it may equal any key."""
+        """Return the same value for all keys that the source may consider equal, or None if the key may equal any key."""
         found = tuple([value if form is None else form(value) for form, value in zip(self._group, key)])
         return None if _ANY in found else found
 
     def same(self, one: Key, other: Key) -> bool | None:
-        """Return whether the source calls two keys equal; None if its collation decides."""
+        """Return whether the source considers two keys equal, or None if an unknown collation decides."""
         if self.exact(one) == self.exact(other):
             return True
         for form, single, value, another in zip(self._group, self._exact, one, other):
@@ -91,7 +88,7 @@ class KeyRules:
 
 
 class _Any:
-    """The group of a value that may equal any other one."""
+    """The group of a value that may equal any other value."""
 
     def __repr__(self) -> str:
         return "ANY"
@@ -101,9 +98,9 @@ _ANY: Final = _Any()
 
 
 def _exact(column: ColumnSchema) -> Callable[[Any], Hashable] | None:
-    """Return the function to the canonical value of a column; None: the value itself, as Python compares it.
+    """Return the function that computes a column's canonical value, or None for the value itself.
 
-    Python calls 1.0 and 1.00, -0.0 and 0.0, and one day in two classes of zero dates equal, as the servers do.
+    Python considers 1.0 and 1.00, -0.0 and 0.0, and the same day in two classes of zero dates equal, as the servers do.
     """
     if column.base_type == "timestamp":
         return _instant
@@ -116,7 +113,7 @@ def _group(column: ColumnSchema) -> Callable[[Any], Hashable] | None:
     if column.unmasked is not None:
         return _any
     if column.type_code == codes.BLOB or column.base_type.endswith(("text", "blob")):
-        return _any  # keys of these are prefixes, and the log does not name their length
+        return _any  # such keys are prefixes, and the log does not have the prefix length
     return _text_group if _is_text(column) else _exact(column)
 
 
@@ -125,12 +122,12 @@ def _is_text(column: ColumnSchema) -> bool:
 
 
 def _instant(value: Any) -> Hashable:
-    # Two moments of one zone compare by its clock, which shows an hour twice when summer ends.
+    # In UTC, because two local times in the hour that occurs twice at the end of summer would compare equal.
     return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo is not None else value
 
 
 def _unpadded(value: Any) -> Hashable:
-    """BINARY is filled with zero bytes up to its length, which an ALTER may change."""
+    """Strip the zero bytes that pad BINARY to its length, which an ALTER may change."""
     return value.rstrip(b"\0") if isinstance(value, bytes) and not isinstance(value, InvalidText) else value
 
 
@@ -164,9 +161,10 @@ def _any(value: Any) -> Hashable:
 def _text_group(value: Any) -> Hashable:
     """Return the group of a text under every collation of the servers.
 
-    Only printable ASCII has groups, without the two characters that some collations call letters. No collation of MySQL 5.5 to
-    9.7 or MariaDB 10.1 to 11.8 calls two digits equal. Letters that one calls equal to others, or to nothing, are put together
-    or left out: 'i' = 'j' = 'y', 'u' = 'v' = 'w', 'm' = 'n', 'c' = 'ch', 'ccs' = 'cscs'. Punctuation and case are left out.
+    Only printable ASCII has groups, except the two characters that some collations treat as letters. No collation of MySQL 5.5 to
+    9.7 or MariaDB 10.1 to 11.8 treats two digits as equal. Letters that some collation treats as equal share a group, and
+    letters that it ignores are dropped: 'i' = 'j' = 'y', 'u' = 'v' = 'w', 'm' = 'n', 'c' = 'ch', 'ccs' = 'cscs'. Punctuation and
+    case are ignored.
     """
     if not isinstance(value, str) or not _PLAIN.fullmatch(value):
         return _ANY

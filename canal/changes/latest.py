@@ -1,7 +1,4 @@
-"""What a stretch of changes comes to: for each key the row that is there at its end, or that there is none.
-
-Never reads or writes a table itself.
-"""
+"""The fold of changes to the latest row per key, or its absence."""
 
 from __future__ import annotations
 
@@ -22,18 +19,18 @@ from canal.schema import TYPE_CODES
 if TYPE_CHECKING:
     from canal.changes.fold import ArrowState
 
-#: Codes of the types that NOBLOB images leave out where they did not change.
+#: Codes of the types that NOBLOB images omit if they did not change.
 _LARGE: Final = frozenset(TYPE_CODES[name] for name in ("blob", "geometry", "json", "vector"))
 
 Key: TypeAlias = tuple[Any, ...]
 Values: TypeAlias = tuple[Any, ...]
-#: Gives, of a table, the rows with such keys by their keys; not those that are missing.
+#: Returns the existing rows of a table with these keys, by key.
 Read = Callable[[Table, Sequence[Key]], Mapping[Key, Values]]
 
 
 @attrs.define(eq=False)
 class _Rows:
-    """What is to be done to one table, in rows."""
+    """The changes to apply to a table, as rows."""
 
     is_emptied: bool = False
     emptied: list[tuple[str, Any]] = attrs.field(factory=list)
@@ -43,15 +40,14 @@ class _Rows:
 
 
 class TableState:
-    """What is to be done to one table. The order is: empty it, take away ``deletes`` and ``replaced``, put ``upserts``.
+    """The changes to apply to a table: empty it, delete ``deletes`` and ``replaced``, then put ``upserts``.
 
-    It has two forms, which are equal: ``arrow`` if its changes have columns, and the others, which are made when one of them is
-    first asked for.
+    There are two equivalent forms: ``arrow``, if the changes have columns, and rows. The rows are computed when first needed.
     """
 
     def __init__(self, table: Table, batch: ChangeBatch | None = None) -> None:
         self.table = table
-        """With all columns that its changes have, those of the last one first."""
+        """The table with all columns of the changes, beginning with the columns of the last change."""
 
         self._batch = batch or ChangeBatch(())
         self._form: _Rows | None = None
@@ -59,12 +55,12 @@ class TableState:
 
     @property
     def arrow(self) -> ArrowState | None:
-        """The state as columns; None if its changes have none. Nothing is emptied then."""
+        """The state as columns, or None if the changes have no columns. A state with columns never empties the table."""
         return self._batch.state
 
     @property
     def changes(self) -> Sequence[Change]:
-        """The changes that it is made of."""
+        """The changes before the fold."""
         return self._batch.changes
 
     @property
@@ -74,41 +70,41 @@ class TableState:
 
     @property
     def is_emptied(self) -> bool:
-        """Whether all rows that were there go."""
+        """Whether to delete all existing rows."""
         return self.arrow is None and self._rows.is_emptied
 
     @property
     def emptied(self) -> list[tuple[str, Any]]:
-        """A column and its value in the rows that go, of each table that shares the target's with others and was emptied."""
+        """For each emptied table that is merged with others: the discriminator column and the value of the rows to delete."""
         return [] if self.arrow is not None else self._rows.emptied
 
     @property
     def rows(self) -> dict[Key, Values | None]:
-        """By key the whole row, of the table's columns, or None where it is gone; in the order of the last changes."""
+        """The complete row by key, or None if it is deleted, in the order of the last changes."""
         return self._rows.rows
 
     @property
     def inserted(self) -> set[Key]:
-        """Keys of new rows, whose target has no row with that key, or one that is among ``replaced``."""
+        """Keys of new rows. The target has no row with such a key, unless the key is in ``replaced``."""
         return self._rows.inserted
 
     @property
     def replaced(self) -> set[Key]:
-        """Keys whose row went and which a new row has now."""
+        """Keys whose row was deleted and inserted again."""
         return self._rows.replaced
 
     @property
     def deletes(self) -> list[Key]:
-        """Keys of the rows that go."""
+        """Keys of the rows to delete."""
         return [key for key, row in self.rows.items() if row is None]
 
     @property
     def upserts(self) -> list[Values]:
-        """Rows to put in the stead of those with their keys."""
+        """Rows to insert or to replace by key."""
         return [row for row in self.rows.values() if row is not None]
 
     def of_key(self, key: Key) -> tuple[Change, ...]:
-        """The changes that touched a key."""
+        """Return the changes of a key."""
         if self._by_key is None:
             self._by_key = {}
             written = _rules(self.table).written
@@ -119,14 +115,14 @@ class TableState:
         return tuple(self._by_key.get(key, ()))
 
     def fold(self, read: Read, not_carried: Any, unfit: list[UnfitChangeError]) -> None:
-        """Make the rows. Adds to ``unfit`` what cannot be one."""
+        """Compute the rows. Append changes without a known result to ``unfit``."""
         self._form = _Fold(self.table, self.changes, self.tables, not_carried, unfit).fold(read)
 
     @property
     def _rows(self) -> _Rows:
         if self._form is None:
             unfit: list[UnfitChangeError] = []
-            self.fold(_nothing, None, unfit)  # of whole images, of which nothing is unfit
+            self.fold(_nothing, None, unfit)  # complete row images need no read
             if unfit:
                 raise together(unfit)
         assert self._form is not None
@@ -142,16 +138,16 @@ def _nothing(table: Table, keys: Sequence[Key]) -> Mapping[Key, Values]:
 
 
 def latest(changes: Iterable[Change], read: Read, *, keeps_columns: bool = False) -> list[TableState]:
-    """The state of each table that changes touch, in the order of their first ones.
+    """Return the state of each changed table, in the order of their first changes.
 
     Args:
-        changes: INSERT, UPDATE, DELETE and TRUNCATE, in the order of the log.
-        read: asked for rows that partial images change (binlog_row_image MINIMAL or NOBLOB).
-        keeps_columns: whether the target can put a part of a row. Columns that a change does not carry are ``ABSENT`` then, and
-            stay as they are; else they are NULL.
+        changes: INSERT, UPDATE, DELETE and TRUNCATE, in log order.
+        read: reads the rows that partial images change (binlog_row_image MINIMAL or NOBLOB).
+        keeps_columns: whether the target can update some columns of a row. Columns that a change does not carry are then
+            ``ABSENT`` and keep their values. Otherwise they become NULL.
 
     Raises:
-        UnfitChangeError: what comes out is not known, or the table has no key; ``changes`` has all such changes.
+        UnfitChangeError: the result is unknown, or the table has no key. ``changes`` lists all such changes.
     """
     unfit: list[UnfitChangeError] = []
     batches = (changes if isinstance(changes, Changes) else Changes([list(changes)])).tables
@@ -165,7 +161,7 @@ def latest(changes: Iterable[Change], read: Read, *, keeps_columns: bool = False
 
 
 def together(errors: Sequence[UnfitChangeError]) -> UnfitChangeError:
-    """One error of all changes that are unfit, each with its own reason."""
+    """Combine errors of unfit changes into a single error with a reason for each change."""
     first = errors[0]
     if len(errors) == 1:
         return first
@@ -180,7 +176,7 @@ def together(errors: Sequence[UnfitChangeError]) -> UnfitChangeError:
 
 
 def _union(tables: Sequence[Table]) -> Table:
-    """A table with the columns of all of them, those of the last one that has any first."""
+    """Return a table with the columns of all tables, beginning with the columns of the last table."""
     last = next((table for table in reversed(tables) if table.columns), tables[-1])
     if len(tables) == 1:
         return last
@@ -197,7 +193,7 @@ def _union(tables: Sequence[Table]) -> Table:
 
 
 def _filled(row: Values, other: Values) -> Values:
-    """A row, and what it lacks out of another one."""
+    """Return the row with missing values from another row."""
     return tuple([old if new is ABSENT else new for old, new in zip(other, row)])
 
 
@@ -213,9 +209,9 @@ class _Fold:
         self._not_carried = not_carried
         self._unfit_ones = unfit
         self._keys = _rules(table)
-        #: The columns of the key whose values are written in another form, and the functions to it.
+        #: The key columns with a canonical form, and the functions that compute it.
         self._forms = [(table.names.index(name), form) for name, form in zip(table.keys, self._keys.forms) if form is not None]
-        #: Of each table with other columns: the number in its rows of each column, -1 where it has none.
+        #: For each table with other columns: the index of each column in its rows, or -1.
         self._numbers: dict[Table, list[int]] = {
             one: [one.names.find(name) for name in table.names.names] for one in tables if one.names.names != table.names.names
         }
@@ -258,7 +254,7 @@ class _Fold:
         state.replaced.difference_update(gone)
 
     def _partial_keys(self) -> list[Key]:
-        """Keys of rows of which an update tells only a part, or which move without all their columns."""
+        """Return the keys of rows that must be read: partial updates, and key changes of rows that lack columns."""
         found = []
         for change in self._changes:
             before, after = change.before, change.after
@@ -267,7 +263,7 @@ class _Fold:
             lacks = self._not_carried is ABSENT and -1 in self._numbers.get(change.table, ())
             written = self._keys.written
             if ABSENT in after.values() or (lacks and written(change.key_of(before)) != written(change.key_of(after))):
-                with contextlib.suppress(UnfitChangeError):  # it is raised again where the change is taken
+                with contextlib.suppress(UnfitChangeError):  # _take raises it again
                     found.append(self._key(change, before))
         return list(dict.fromkeys(found))
 
@@ -278,7 +274,7 @@ class _Fold:
         if ABSENT in row:
             if ABSENT in change.row.values():
                 self._refuse_unlogged(change, change.before)
-                row = _filled(row, self._row(change, change.before))  # what did not change: the source's own values first
+                row = _filled(row, self._row(change, change.before))  # unchanged columns: prefer the source's values
             before = self._state.rows[old] if old in self._state.rows else self._base.get(old)
         whole = self._whole(change, row, before)
         new = self._checked(change, tuple([whole[self._table.names.index(name)] for name in self._table.keys]))
@@ -287,9 +283,10 @@ class _Fold:
         self._put(new, whole, is_new=new != old)
 
     def _refuse_unlogged(self, change: Change, before: Row) -> None:
-        """MariaDB since 11.8.9 leaves generated columns out of an update's images, FULL ones too, though they may have changed.
+        """Refuse an update that lacks a column which may have changed.
 
-        An image before the change that has more than the key lacks only those, and large columns (NOBLOB).
+        MariaDB since 11.8.9 omits generated columns from the images of an update, even with FULL. An image before the change that
+        has more than the key lacks only those columns and, with NOBLOB, large columns.
         """
         columns = list(zip(change.table.columns, before.values(), change.row.values()))
         for column, old, new in columns:
@@ -318,7 +315,7 @@ class _Fold:
             state.inserted.add(key)
             if key in state.rows:
                 state.replaced.add(key)
-        state.rows.pop(key, None)  # the last one put is the last in order
+        state.rows.pop(key, None)  # keep the order of the last changes
         state.rows[key] = row
 
     def _key(self, change: Change, row: Row) -> Key:
@@ -342,7 +339,7 @@ class _Fold:
         return key
 
     def _row(self, change: Change, row: Row) -> Values:
-        """The row in the order of the state's columns."""
+        """Return the row in the order of the state's columns."""
         numbers = self._numbers.get(change.table)
         values = row.values()
         if numbers is not None:
@@ -355,7 +352,7 @@ class _Fold:
         return values
 
     def _whole(self, change: Change, row: Values, before: Values | None) -> Values:
-        """The row after a change, with what its image lacks out of the row before."""
+        """Return the row after a change, with missing values from the row before."""
         if before is not None:
             row = _filled(row, before)
         if ABSENT in row and (lacking := self._missing(change, row)):
@@ -377,7 +374,7 @@ class _Fold:
         return row
 
     def _missing(self, change: Change, row: Values) -> list[int]:
-        """The columns of the change's own whose values are not known."""
+        """Return the numbers of the change's columns whose values are unknown."""
         numbers = self._numbers.get(change.table, range(len(row)))
         return [at for at, value in enumerate(row) if value is ABSENT and numbers[at] >= 0]
 

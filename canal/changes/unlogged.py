@@ -1,6 +1,6 @@
-"""What a statement does to a table's rows that no row of the log tells.
+"""Changes to rows by statements that log no rows.
 
-Never looks at a row: the text of the statement decides, and what it does not tell for sure counts as done.
+The text of the statement decides. An uncertain effect counts as a change.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ ALL: Final = "*"
 
 
 def statement_of(entry: Entry) -> Statement:
-    """What an entry that is a statement does."""
+    """Return the parsed statement of an entry."""
     assert entry.statement is not None
     return entry.statement
 
 
 def text_of(entry: Entry) -> str:
-    """The text of a statement, also where masks withhold it from others."""
+    """Return the text of a statement, even if a mask hides it from users."""
     return statement_of(entry).withheld or entry.sql or ""
 
 
 def touched(entry: Entry, accepts: Callable[[str, str], bool], known: Collection[TableSchema]) -> list[tuple[str, str]]:
-    """Tables of the stream that a statement names, or may be about without a name."""
+    """Return the tables of the stream that a statement names or may affect."""
     statement = statement_of(entry)
     named = dict.fromkeys((*statement.tables, *(one for pair in statement.renames for one in pair)))
     found = [name for name in named if accepts(*name)]
@@ -45,10 +45,10 @@ def touched(entry: Entry, accepts: Callable[[str, str], bool], known: Collection
 
 
 def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | None = None) -> str:
-    """What a statement changed of a table's rows, or may have, without a row in the log; "" for nothing.
+    """Describe how a statement changed, or may have changed, a table's rows without logging rows. Return "" if it did not.
 
     Args:
-        columns: names of those whose renaming matters; None: all, and so does that one is dropped.
+        columns: report renames of these columns only. None: report renames and drops of all columns.
     """
     return lost(entry, schema, table) or _altered(entry, schema, table, columns)
 
@@ -56,7 +56,7 @@ def unlogged(entry: Entry, schema: str, table: str, columns: Collection[str] | N
 def lost(entry: Entry, schema: str, table: str) -> str:
     """Return how a statement removed, added or changed rows of a table without a row in the log; "" if it did not.
 
-    An ALTER that gives columns other values is none of these, see ``unlogged``.
+    An ALTER that changes values is not included; see ``unlogged``.
     """
     statement = statement_of(entry)
     found = _loss(entry, schema, table)
@@ -96,7 +96,7 @@ def _loss(entry: Entry, schema: str, table: str) -> str:
 
 
 def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | None) -> str:
-    """What the text of an ALTER tells of new values of rows, which the columns before and after it do not."""
+    """Describe changed values that only the text of an ALTER shows, not the columns before and after it."""
     if not _touches(entry, schema, table):
         return ""
     if _drops_primary_key(entry):
@@ -116,14 +116,14 @@ def _altered(entry: Entry, schema: str, table: str, columns: Collection[str] | N
 def altered_by(
     entry: Entry, schema: str, table: str, known: TableSchema | None, *, chosen: Collection[str] | None = None
 ) -> str | None:
-    """What an ALTER of the table did to values of rows that were there, or may have done.
+    """Describe how an ALTER changed, or may have changed, values of existing rows.
 
     Args:
-        known: its columns before that; without columns it has no rows.
-        chosen: names, in lower case, of the only columns that matter, which are none of the new ones; None: all matter.
+        known: the table before the ALTER. A table without columns has no rows.
+        chosen: check only these existing columns, in lower case. None: check all columns.
 
     Returns:
-        "" for nothing, None where the text and the columns before it do not tell.
+        "" if no value changed, or None if the text and the columns before it are not sufficient to decide.
     """
     statement = statement_of(entry)
     if not _touches(entry, schema, table) or "ALTER" not in statement.event_types or known is not None and not known.columns:
@@ -139,7 +139,7 @@ def altered_by(
 
 
 def _names_one(entry: Entry, columns: Collection[str]) -> bool:
-    """Whether a statement has the name of one of these columns, or is about all columns."""
+    """Return whether a statement names a column of these, or affects all columns."""
     take = _scanner(entry).take
     while (token := take())[0] != END:
         if token[1].lower() in columns or token[0] == WORD and token[2] == "CONVERT":
@@ -148,7 +148,7 @@ def _names_one(entry: Entry, columns: Collection[str]) -> bool:
 
 
 def dropped(entry: Entry, schema: str, table: str) -> set[str]:
-    """Names, in lower case, of columns that an ALTER of the table drops; others of that name may come, with other values."""
+    """Return the lower-case names of columns that an ALTER of the table drops. It may add other columns with these names."""
     return _gone(entry)[0] if _touches(entry, schema, table) and "ALTER" in statement_of(entry).event_types else set()
 
 
@@ -170,7 +170,7 @@ def _scanner(entry: Entry) -> Scanner:
 
 
 def _words(entry: Entry) -> str:
-    """The words of a statement with one space between, without comments; "?" for names in quotes, texts and marks."""
+    """Return the words of a statement joined by spaces, without comments. Quoted names, texts and punctuation become "?"."""
     take, found = _scanner(entry).take, []
     while (token := take())[0] != END:
         found.append(token[2] if token[0] == WORD else "?")
@@ -178,7 +178,7 @@ def _words(entry: Entry) -> str:
 
 
 def _gone(entry: Entry) -> tuple[set[str], set[str]]:
-    """Names, in lower case, of columns that an ALTER drops; and of those that it renames, with their new names."""
+    """Return the lower-case names of the columns that an ALTER drops, and the old and new names of those that it renames."""
     scan, dropped, renamed = _scanner(entry), set(), set()
     while (token := scan.take())[0] != END:
         if token[0] != WORD or token[2] not in ("DROP", "CHANGE", "RENAME"):
@@ -197,7 +197,7 @@ def _gone(entry: Entry) -> tuple[set[str], set[str]]:
 
 
 def _drops_primary_key(entry: Entry) -> bool:
-    """Also where another one is made in its stead."""
+    """Return whether an ALTER drops the primary key, even if it adds another key."""
     scan = _scanner(entry)
     while (token := scan.take())[0] != END:
         if token[0] == WORD and token[2] == "DROP":
