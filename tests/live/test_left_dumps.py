@@ -83,7 +83,7 @@ def test_a_reader_that_waits_for_another_one_with_its_server_id_says_so(server: 
     reader = source(server, server_id=4711, check_interval=0.1)
     with Watch(server, rf"{database}\..*", source=reader, start=start, reconnect_backoff=(0.02, 0.1)) as watch:
         wait(lambda: bool(watch.alarms), "there is no alarm")
-        assert "the end of another one with our server id 4711" in watch.alarms[0]
+        assert "an earlier dump with our server id 4711 ends" in watch.alarms[0]
         assert str(first._dump.thread) in watch.alarms[0]
         assert watch.instance.status().state is canal.State.SEEKING
 

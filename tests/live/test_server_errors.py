@@ -69,7 +69,7 @@ def failure(
     """The error that a dump from ``position`` ends with, once ``during`` has been done to it."""
     with opened(server, **options) as connection, pytest.raises(canal.SourceError) as caught:
         if blindly:  # as if nothing had been checked before
-            connection._proofs.check_executed = lambda *_: []
+            connection._log_check.check_executed = lambda *_: []
         connection.dump(position)
         end = time.monotonic() + 60
         if during is not None:
