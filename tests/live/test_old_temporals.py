@@ -49,7 +49,7 @@ def test_old_temporal_types_give_what_select_gives(mariadb_server: ThrowawayServ
         assert read(canal.LocalBinlogSource(server.binlog_dir, schema={"old.t": text}), "earliest") == expected
         without_schema = canal.LocalBinlogSource(server.binlog_dir)
         assert read(without_schema, "earliest") == expected  # the log has the CREATE TABLE
-        with pytest.raises(canal.errors.UnsupportedError, match="old format"):
+        with pytest.raises(canal.errors.UnsupportedError, match="old temporal format"):
             read(without_schema, created)
 
 
