@@ -147,7 +147,7 @@ class ChangeJson(RowEncoder):
 
     def _values(self, change: Change) -> tuple[Any, Any, list[bytes]]:
         before, after, literals = super()._values(change)
-        if change.sql or change.error or any(type(value) is PartialJson for value in after or ()):
+        if change.sql or change.error or PartialJson in map(type, after or ()):
             partial: dict[str, str] = {}
             before, after = (_without_partial(change.table, values, partial) for values in (before, after))
             literals[_SQL] = _more_text({"sql": change.sql})
@@ -239,6 +239,8 @@ def _piece(value: Any) -> bytes:
         return b"%d" % value
     if kind is str:
         return _quoted(value).encode()
+    if kind is float and value - value == 0:
+        return repr(value).encode()
     if kind is Decimal or kind is datetime:
         return _quoted(TEXTS[kind](value)).encode()
     if kind is JsonText:

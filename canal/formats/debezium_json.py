@@ -256,7 +256,12 @@ def piece_of(one: Field, write: Callable[[Any], bytes]) -> Callable[[Any], bytes
 
 def json_piece(one: Field) -> Callable[[Any], bytes]:
     """Return what writes the values of a column as JSON."""
-    return piece_of(one, lambda value: dumps(one.give(value), _base64).encode())
+
+    def write(value: Any) -> bytes:
+        made = one.give(value)
+        return b'"%b"' % base64.b64encode(made) if type(made) is bytes else dumps(made, _base64).encode()
+
+    return piece_of(one, write)
 
 
 def _base64(value: bytes) -> str:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 
 def dumps(document: Any, default: Callable[[Any], Any] | None = None) -> str:
     """JSON that is valid UTF-8, whatever a statement or a name holds; NaN and infinite numbers are text."""
+    kind = type(document)
+    if kind is int or kind is float and document - document == 0:
+        return repr(document)
     try:
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=default, allow_nan=False)
-        text.encode("utf-8")
+        text = _encoder(default, False)(document)
+        if not text.isascii():
+            text.encode("utf-8")
     except UnicodeEncodeError:  # bytes of a statement that are no text in its charset: escaped, the line can be written
-        return json.dumps(document, separators=(",", ":"), default=default, allow_nan=False)
+        return _encoder(default, True)(document)
     except ValueError:
         return dumps(_finite(document), default)
     return text
+
+
+@lru_cache(16)
+def _encoder(default: Callable[[Any], Any] | None, ensure_ascii: bool) -> Callable[[Any], str]:
+    """Return the function that encodes documents. json.dumps makes a new encoder for each call with options."""
+    return json.JSONEncoder(ensure_ascii=ensure_ascii, separators=(",", ":"), default=default, allow_nan=False).encode
 
 
 def _finite(value: Any) -> Any:

@@ -16,7 +16,9 @@ from canal.changes import Change, Origin, Reader, Table
 from canal.errors import UnfitChangeError
 from canal.formats import CanalJson, DebeziumJson, Encoder, MaxwellJson, change_json, encoder_of
 from canal.formats.encoder import names as encoder_names
+from canal.formats.text import dumps
 from canal.pipes.rules import Rules
+from canal.rows.values import JsonText
 from canal.schema import column_from_text
 from canal.testing.fake import FakeBinlog
 
@@ -151,3 +153,15 @@ def test_numbers_that_json_does_not_have_are_text_or_refused(name: str) -> None:
                 encode(change)
         else:
             assert f'"f":"{text}"' in encode(change)
+
+
+@pytest.mark.parametrize(
+    "value", [0, -1 << 70, True, None, -0.0, 1e16, 5e-324, "", 'é"\n\x7f\u2028', JsonText("[]"), {"a": [1.5, b"x", {}], "": ()}]
+)
+def test_dumps_returns_the_text_of_the_standard_library(value: Any) -> None:
+    assert dumps(value, bytes.hex) == json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=bytes.hex)
+
+
+def test_dumps_of_what_utf8_or_json_lacks_is_valid_json() -> None:
+    assert [dumps(one) for one in (float("nan"), float("-inf"), [float("inf")])] == ['"NaN"', '"-Infinity"', '["Infinity"]']
+    assert dumps(["é\ud800"]) == '["\\u00e9\\ud800"]'
