@@ -130,7 +130,7 @@ def limited_connections(server: ThrowawayServer) -> None:
     reader = make_reader(server)
     server.query("ALTER USER u WITH MAX_USER_CONNECTIONS 1")
     remedy = fails(reader)
-    count = statement(remedy, r"to \d+ or more").split()[1]
+    count = statement(remedy, r"at least \d+").split()[2]
     server.query(f"ALTER USER u WITH MAX_USER_CONNECTIONS {count}")
     reader.connect().close()
 

@@ -16,7 +16,6 @@ import pytest
 from deltalake import DeltaTable
 
 from canal.errors import ConfigError, TargetConflictError, UnloggedChangeError
-from canal.pipes.apply import ApplyChanges
 from canal.spark import apply_changes
 from canal.targets.tables import DeltaTableTarget, IcebergTableTarget, MySQLTableTarget, Upkeep, delta
 from tests.support.histories import change, table
@@ -227,11 +226,11 @@ def test_an_upkeep_that_fails_is_tried_again_and_stops_nothing(
 ) -> None:
     calls: list[int] = []
 
-    def maintain(self: ApplyChanges) -> None:
+    def maintain(self: DeltaTableTarget, stream: str, upkeep: Upkeep) -> None:
         calls.append(1)
         raise TargetConflictError("another writer was quicker")
 
-    monkeypatch.setattr(ApplyChanges, "maintain", maintain)
+    monkeypatch.setattr(DeltaTableTarget, "maintain", maintain)
     sink = apply_changes(target_of("delta", tmp_path, Upkeep(every=2)), keys=["id", "k"])
     for number in range(4):
         sink(batch(number))
