@@ -227,7 +227,7 @@ def test_a_client_of_a_group_has_no_line_of_its_own() -> None:
     group = canal.Group({"a": canal.Member(source=FakeBinlog(), start="earliest")})
     with canal.Instance(canal.InstanceConfig(destination="a", source=group)) as instance:
         instance.subscribe()
-        with pytest.raises(canal.StateError, match="of a group"):
+        with pytest.raises(canal.StateError, match="reads a group"):
             instance.seek(1001, "earliest")
 
 
