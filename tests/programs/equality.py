@@ -565,7 +565,8 @@ def follow(options: Mapping[str, Any]) -> None:
     )
     target = _Struck(target_of(options["target"]), options["life"], options["at"], options["micros"])
     rules = [RULES[options["rule"]]()] if options["rule"] else []
-    retry = canal.Retry(times=3, first=0.01, longest=0.1) if options["life"] == "lost" else "stop"
+    # The server may still complete the commit of a process that was killed.
+    retry = canal.Retry(times=3, first=0.01, longest=0.1) if options["life"] == "lost" or options["is_restart"] else "stop"
     with canal.Instance(config) as instance:
         instance.subscribe(timeout=PATIENCE)
         pipe = canal.pipe(instance, target, rules=rules, batch_size=options["batch_size"], linger=0.001, on_error=retry)
@@ -821,10 +822,11 @@ class Machine:
             "rule": history.rule,
             "batch_size": phase.batch_size,
             "life": "whole" if phase.life == "restored" else phase.life,
+            "is_restart": False,
             "at": phase.at,
             "micros": (history.seed * 7919 + phase.at * 131) % 5000,
         }
-        whole = order | {"life": "whole"}
+        whole = order | {"life": "whole", "is_restart": True}
         told = self.processes.ask(**order)
         if told["stopped"]:  # another one goes on with its cursor meanwhile
             other = place.folder / "other"
@@ -832,11 +834,12 @@ class Machine:
                 place.folder / "meta", other, dirs_exist_ok=True, ignore=lambda _, names: [n for n in names if "lock" in n]
             )
             second = self.processes.ask(**whole | {"meta": str(other)})
+            outcome = self._outcome(place, second)  # read now: the paused process writes to the same file
             last = self.processes.ask(pid=told["pid"])
             if last["stopped"]:
                 self.processes.ask(pid=told["pid"], kill=True)
             if second["code"] != _DONE:
-                return self._outcome(place, second)
+                return outcome
             (place.folder / "outcome.json").unlink(missing_ok=True)
             return self._outcome(place, self.processes.ask(**whole))
         if told["code"] < 0 or (told["code"] == _DONE and phase.life == "lost"):
