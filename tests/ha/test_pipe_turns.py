@@ -6,10 +6,11 @@ import json
 import shlex
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -93,36 +94,38 @@ def test_a_process_that_has_its_turn_again_reads_the_progress_anew(
 
 
 class _Counting(JSONLinesTarget):
-    """A target that only one process may have open."""
+    """A target that counts how often each of its objects is open."""
 
-    opened = 0
+    opened: ClassVar[Counter[int]] = Counter()
 
-    def begin(self, stream: str) -> AbstractContextManager[Work]:
-        work = super().begin(stream)
-        target = self
-
-        class Open(AbstractContextManager[Work]):
-            def __enter__(self) -> Work:
-                _Counting.opened += 1
-                assert _Counting.opened == 1, "two processes have opened it"
-                return work.__enter__()
-
-            def __exit__(self, *error: Any) -> bool | None:
-                _Counting.opened -= 1
-                return work.__exit__(*error)
-
-        assert target.is_log
-        return Open()
+    @contextmanager
+    def begin(self, stream: str) -> Iterator[Work]:
+        self.opened[id(self)] += 1
+        try:
+            with super().begin(stream) as work:
+                yield work
+        finally:
+            self.opened[id(self)] -= 1
 
 
 def test_a_standby_opens_no_target(group: Group, tmp_path: Path) -> None:
     path = tmp_path / "changes.jsonl"
     both, running = pipes(group, _Counting, path)
-    take_turns(group, both, lambda rows: path.exists() and len(path.read_text().splitlines()) == rows)
-    until(lambda: _Counting.opened == 1)
+
+    def opened() -> list[int]:
+        return [_Counting.opened[id(pipe.target)] for pipe in running]
+
+    for turn in range(3):
+        owner, heir = (turn % 2), (turn + 1) % 2
+        rows = group.write(3)
+        until(lambda: path.exists() and len(path.read_text().splitlines()) == rows[-1] + 1)  # noqa: B023
+        if turn == 0:
+            assert opened() == [1, 0]
+        until(lambda: opened()[owner] == 1 and opened()[heir] == 0)  # noqa: B023
+        pass_on(both[owner], both[heir])
     for pipe in running:
         pipe.stop()
-    assert _Counting.opened == 0
+    assert opened() == [0, 0]
     assert [pipe.status().failures for pipe in running] == [0, 0]
 
 
