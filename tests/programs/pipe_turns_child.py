@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import signal
 import sys
 import threading
@@ -32,7 +31,7 @@ def main() -> None:
     def at(point: str) -> None:
         if point == "before" and is_to_stop.is_set():
             is_to_stop.clear()
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # os.kill lets this thread go on for a moment
 
     config = canal.InstanceConfig(
         destination=options["schema"],
