@@ -534,6 +534,7 @@ class RunningMonitor:
                 "served in its last turn, begins anew where the config says: look whether it lacks anything",
             )
         self._epoch, self._refused, self._last_owner = number, 0, self.address
+        self._troubles.end("EPOCH")
         self._fence = Fence(epoch, versions[0], number, turn, f"{self.destination}@{second.created:.3f}")
         self.gate.renew(look, self.session.timeout)
         return Event.CLAIMED

@@ -237,6 +237,28 @@ def test_an_exception_at_each_call_of_a_turn_loses_nothing_and_is_told(
         assert number > 50
 
 
+def test_a_claim_ends_the_alarm_about_an_epoch_that_the_standby_could_not_read(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = group.instance()
+    assert first.wait_active(60)
+    monkeypatch.setattr(troubles, "_FIRST_WAIT", 60.0)  # no second look before the claim
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "read_epoch", refuse)
+        second = group.instance(subscribe=False)
+        ha = second._ha
+        assert ha is not None
+        until(lambda: told(group, "cannot read how often"))
+
+    first.stop()
+    assert second.wait_active(60)
+    until(lambda: ha.error is None)
+
+
+def refuse(*_: object) -> int:
+    raise canal.CoordinationError("as injected")
+
+
 # -- causes that last --------------------------------------------------------------------------------------------------
 
 
