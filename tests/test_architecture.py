@@ -286,11 +286,14 @@ def test_no_module_of_the_tests_imports_a_test_and_what_they_share_has_its_folde
     assert imported == [], "what two tests need is in tests/support"
 
 
-#: Classes and functions with more code than one can hold in the head, and why. Docstrings, comments and the layout do not count.
+#: Classes and functions that are longer than one can hold in the head, and why. Lines without docstrings.
 LONG = {
     "BinlogDecoder": "one pass over the bytes of an event, with a branch for each of its types",
+    "BinlogDecoder._event": "the steps of every event, in one C function",
     "BinlogDecoder._uncommon": "one branch per type of event",
     "BinlogDecoder._rows": "the way of every changed row, in one C function",
+    "ParserRun": "one run of a parser, whose steps share its state; calls have a line per argument",
+    "ParserRun.__init__": "a line per argument",
     "ParserRun._stream_once": "the order of its steps is what it says",
     "RowDecoder": "one branch per type of column",
     "ColumnBuilder._append_fixed": "one C loop per type of column",
@@ -298,7 +301,11 @@ LONG = {
     "RowWriter": "one branch per form of a value, and one per step of a program",
     "RowWriter._piece": "one branch per form of a value",
     "RowWriter._temporal": "one branch per type of date or time",
-    "_parse_optional": "one branch per field of the optional metadata",
+    "RunningMonitor": "the actions of one state machine",
+    "Instance": "the public methods, each with its arguments",
+    "Delivery": "the state of one client, which changes in one assignment with a line per field",
+    "Pipe.__init__": "a line per option",
+    "settings": "one check per setting of a server",
 }
 
 
@@ -307,21 +314,23 @@ def test_objects_and_functions_can_be_held_in_the_head() -> None:
     for path in PACKAGE.rglob("*.py"):
         for node in tree(path).body:
             if isinstance(node, ast.ClassDef):
-                long |= {node.name} if _code_lines(node) > 350 else set()
+                long |= {node.name} if _lines(node) > 400 else set()
                 methods = [one for one in node.body if isinstance(one, ast.FunctionDef)]
-                long |= {f"{node.name}.{one.name}" for one in methods if _code_lines(one) > 50}
-            elif isinstance(node, ast.FunctionDef) and _code_lines(node) > 50:
+                long |= {f"{node.name}.{one.name}" for one in methods if _lines(one) > 60}
+            elif isinstance(node, ast.FunctionDef) and _lines(node) > 60:
                 long.add(node.name)
 
     assert long == set(LONG)
 
 
-def _code_lines(node: ast.ClassDef | ast.FunctionDef) -> int:
-    code = ast.parse(ast.unparse(node))
-    for one in ast.walk(code):
-        if isinstance(one, (ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(one) is not None:
-            one.body = one.body[1:] or [ast.Pass()]
-    return len(ast.unparse(code).splitlines())
+def _lines(node: ast.ClassDef | ast.FunctionDef) -> int:
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    texts = [one.body[0] for one in ast.walk(node) if isinstance(one, kinds) and ast.get_docstring(one) is not None]
+    return _span(node) - sum(map(_span, texts))
+
+
+def _span(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 #: Packages that import the module of a name when the name is first used.

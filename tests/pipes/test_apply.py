@@ -363,7 +363,7 @@ def test_another_server_is_not_followed_from_within_a_transaction() -> None:
     within = attrs.evolve(at(A, 2), row=1)
     apply_changes(target, None)(table([at_gtid(1, 500), at_gtid(3, 501)]), in_loop(at(A, 0), within))
 
-    with pytest.raises(StreamMismatchError, match="it is unknown which|do not show which"):
+    with pytest.raises(StreamMismatchError, match="it is unknown which"):
         apply_changes(target, None)(table([at_gtid(3, 3)]), in_loop(at(A, 1), at(B, 3)))
 
 
@@ -373,7 +373,7 @@ def test_another_server_without_gtids_is_followed_only_behind_what_is_applied() 
     end = Position("a.000001", 700, source=A)
     fn(table([change("I", 500, 0, whole(1))]), in_loop(Position("a.000001", 4, source=A), end))
 
-    with pytest.raises(StreamMismatchError, match="it is unknown which|do not show which"):
+    with pytest.raises(StreamMismatchError, match="it is unknown which"):
         fn(table([change("I", 3, 0, whole(2))]), in_loop(Position("a.000001", 4, source=A), Position("b.000001", 70, source=B)))
     fn(table([change("I", 3, 0, whole(2))]), in_loop(end, Position("b.000001", 70, source=B)))
 

@@ -9,7 +9,7 @@ import pytest
 from canal.pipes import initial
 from tests.support.loads import World
 
-SEEDS = range(40)
+SEEDS = range(100)
 
 
 @pytest.mark.parametrize("has_key", [True, False])
