@@ -60,9 +60,9 @@ class Ring:
     def take(self, sequence: int, batch_size: int, batch_bytes: int, isolate_ddl: bool, whole: bool) -> list[Entry]:
         """Return entries from ``sequence``: at most ``batch_size`` row changes and ``batch_bytes`` bytes, at least one entry.
 
-        A statement counts as one row change, BEGIN and END as none. A BEGIN is returned with the entry after it if the limits permit.
-        With ``isolate_ddl``, a statement that changes a schema comes alone. With ``whole``, the entries end at a transaction's end;
-        a larger transaction comes alone if it is complete.
+        A statement counts as one row change, BEGIN and END as none. A BEGIN is returned with the entry after it, if the limits
+        permit. With ``isolate_ddl``, a statement that changes a schema comes alone. With ``whole``, the entries end at a
+        transaction's end; a larger transaction comes alone if it is complete.
         """
         taken = self._taken(sequence, batch_size, batch_bytes, isolate_ddl)
         if whole and taken:
