@@ -655,7 +655,8 @@ class Processes:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
-        self._errors.close()
+        with self._process, self._errors:  # closes the pipes and waits for the process
+            pass
 
     def __enter__(self) -> Processes:
         return self
